@@ -42,6 +42,7 @@ from albert_tf.data.files import (
 )
 from albert_tf.modeling.original_names import PRETRAINING_HEADS, is_of_pretraining, is_slot
 from albert_tf.tokenization.base import Tokenizer
+from albert_tf.tokenization.library import LibraryTokenizer
 
 TOLERANCE = 1e-5  # largest difference, relative if the largest value exceeds 1
 _ROWS, _LENGTH, _PREDICTIONS = 3, 24, 2
@@ -181,6 +182,8 @@ def convert(
         )
     if format == ORIGINAL and stored.required_config.hidden_act.lower() == EXACT_GELU:
         logging.warning("The original's programs cannot run models with %r.", EXACT_GELU)
+    if format == ORIGINAL and isinstance(stored.tokenizer, LibraryTokenizer):
+        logging.warning("The original's programs cannot use %s.", stored.tokenizer.source)
     unsupported_weights = writer.unsupported_weights(stored)
     if unsupported_weights:
         logging.warning("%s does not support %s", format, ", ".join(unsupported_weights))

@@ -12,7 +12,7 @@ import http.client
 import os
 import re
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from absl import logging
@@ -77,12 +77,18 @@ def cached(*names: str) -> str:
     return os.path.join(cache, *names)
 
 
-def store_tokenizer(name: str, content: bytes) -> str:
-    """Stores a tokenizer file in the cache if it is missing or damaged; returns its path."""
-    path = cached("tokenizers", hashlib.sha256(content).hexdigest()[:16], name)
-    if not file_exists(path) or read_file(path) != content:
-        write_file(path, content)
-    return path
+def store_tokenizer(name: str, content: bytes, others: Mapping[str, bytes] | None = None) -> str:
+    """Stores a tokenizer file in the cache if it is missing or damaged; returns its path.
+
+    `others` are the contents of files next to it by their names.
+    """
+    files = {name: content, **(others or {})}
+    digest = hashlib.sha256(b"\0".join(files.values())).hexdigest()[:16]
+    for file, data in files.items():
+        path = cached("tokenizers", digest, file)
+        if not file_exists(path) or read_file(path) != data:
+            write_file(path, data)
+    return cached("tokenizers", digest, name)
 
 
 @functools.cache

@@ -22,9 +22,9 @@ from albert_tf.config import AlbertConfig
 from albert_tf.data.arguments import as_path, check_whole_number
 from albert_tf.data.errors import UserError
 from albert_tf.modeling.original_names import is_slot
-from albert_tf.tokenization.base import WORD_START, Tokenizer
+from albert_tf.tokenization.base import Tokenizer
 from albert_tf.tokenization.sentence_piece import clean_text
-from albert_tf.tokenization.word_piece import CONTINUATION, WordPieceTokenizer, word_character
+from albert_tf.tokenization.word_piece import CONTINUATION, word_character
 
 WORDS, MASKED_LM_BIAS, POSITIONS = TABLES
 _SPECIAL_IDS = ("pad_id", "unk_id", "cls_id", "sep_id", "mask_id")
@@ -159,13 +159,13 @@ def _old_ids(old: StoredModel, tokenizer: Tokenizer | None, old_size: int, size:
 
 def _names_in(there: Tokenizer, piece: str, tokenizer: Tokenizer) -> list[str]:
     """Returns the names that a piece of a tokenizer can have in the vocabulary of another."""
-    if type(there) is type(tokenizer):
-        return [piece]
-    mark = CONTINUATION if isinstance(tokenizer, WordPieceTokenizer) else WORD_START
-    text = piece.removeprefix(mark)
-    starts_word = (text == piece) == (mark == CONTINUATION)
+    ours, theirs = tokenizer.word_start, there.word_start
+    if bool(ours) == bool(theirs):
+        return [piece.replace(ours, theirs)]
+    text = piece.removeprefix(ours or CONTINUATION)
+    starts_word = (text == piece) == (not ours)
     if len(text) == 1 and word_character(text) != text:  # WordPiece isolates it from both sides
-        return [text] if mark == WORD_START else [text, WORD_START + text]
-    if mark == WORD_START:
+        return [text] if ours else [text, theirs + text]
+    if ours:
         return [text if starts_word else CONTINUATION + text]
-    return [WORD_START + text if starts_word else text]
+    return [theirs + text if starts_word else text]

@@ -29,6 +29,7 @@ from albert_tf.data.files import file_size, open_binary, read_file, reason_of
 from albert_tf.data.strict_json import JsonValue, listed, parse_json
 from albert_tf.modeling.encoder import ConfiguredModel
 from albert_tf.modeling.original_names import original_names
+from albert_tf.tokenization.library import name_files
 from albert_tf.tokenization.loading import tokenizer_from_files
 
 _DESCRIPTION = "config.json"
@@ -51,7 +52,11 @@ def load_assets(model: ConfiguredModel, directory: str) -> None:
     if task and names and task.labels.names != tuple(names):
         raise LoadError(f"labels.json and config.json contain different labels: {listed(names)}.")
     if files := find_tokenizer_files(directory):
-        path = store_tokenizer(os.path.basename(files[0]), read_file(files[0]))
+        contents = {
+            os.path.basename(file): read_file(file) for file in (files[0], *name_files(files[0]))
+        }
+        name, *others = contents
+        path = store_tokenizer(name, contents[name], {n: contents[n] for n in others})
         config = AlbertConfig.from_json_file(os.path.join(directory, CONFIG_FILE))
         if differences := essential_differences(config, model.config):
             raise LoadError(f"{CONFIG_FILE} contradicts config.json: {'; '.join(differences)}.")

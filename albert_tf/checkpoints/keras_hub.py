@@ -40,6 +40,7 @@ from albert_tf.data.files import (
 from albert_tf.data.strict_json import JsonValue, read_json, shown
 from albert_tf.modeling.parameter_sharing import TRANSFORMER_SCOPE
 from albert_tf.tokenization.base import Tokenizer
+from albert_tf.tokenization.library import require_own_rules
 from albert_tf.tokenization.sentence_piece import SentencePieceTokenizer
 
 CONFIG_FILE = "config.json"
@@ -211,6 +212,7 @@ def unsupported_weights(stored: StoredModel) -> list[str]:
             config.hidden_dropout_prob,
             config.attention_probs_dropout_prob,
         )
+    require_own_rules(stored.tokenizer, "A KerasHub preset")
     if stored.tokenizer is not None and not _is_usable(stored.tokenizer):
         logging.warning(
             "KerasHub's AlbertTokenizer needs a SentencePiece model with '<pad>', so KerasHub will "

@@ -2,7 +2,6 @@
 
 import dataclasses
 import os
-from collections.abc import Mapping
 
 from albert_tf.data.errors import UserError
 from albert_tf.tokenization.base import Tokenizer
@@ -26,8 +25,7 @@ def load_tokenizer(
             ends in .model, .spm, .vocab, .txt or tokenizer.json. If given, omit the next two
             arguments.
         spm_model_file: a SentencePiece model.
-        vocab_file: a vocabulary. The vocabulary of a `tokenizer.json` is used with the rules of
-            this package.
+        vocab_file: a vocabulary, or a `tokenizer.json`, whose own rules are used.
         do_lower_case: whether to lower-case text. If `None`, the value stored with the model is
             used. The default of models without a value is `True`.
         keep_accents: whether to keep accents and other marks, for SentencePiece. If `None`, the
@@ -51,7 +49,9 @@ def load_tokenizer(
     if path is None:
         given = {"spm_model_file": spm_model_file, "vocab_file": vocab_file}
         files = {name: os.fspath(file) for name, file in given.items() if file}
-        return load_files(files, do_lower_case is not False, bool(keep_accents))
+        return tokenizer_from_files(
+            **files, do_lower_case=do_lower_case is not False, keep_accents=bool(keep_accents)
+        )
     # Files do not need TensorFlow, which these modules import.
     from albert_tf.checkpoints.formats import open_model
     from albert_tf.checkpoints.stored_model import choose_accents
@@ -64,21 +64,3 @@ def load_tokenizer(
         note = stored.stored_tokenizer.note
         raise UserError(f"There is no tokenizer in the model {path!r}. {note}".rstrip())
     return stored.tokenizer
-
-
-def load_files(
-    files: Mapping[str, str], do_lower_case: bool, keep_accents: bool = False
-) -> Tokenizer:
-    """Loads a tokenizer from `spm_model_file` and `vocab_file`, one of them or both."""
-    usable = dict(files)
-    for name, path in files.items():
-        if path.endswith("tokenizer.json"):
-            from albert_tf.checkpoints.huggingface.tokenizer import usable_file
-
-            usable[name] = usable_file(path)
-    tokenizer = tokenizer_from_files(
-        **usable, do_lower_case=do_lower_case, keep_accents=keep_accents
-    )
-    given = {usable[name]: path for name, path in files.items()}
-    tokenizer.source = given.get(tokenizer.source, tokenizer.source)
-    return tokenizer

@@ -17,7 +17,6 @@ from albert_tf.checkpoints.archives import is_indirect
 from albert_tf.checkpoints.downloads import BUNDLED, is_bundled, suggestion
 from albert_tf.checkpoints.formats import open_model
 from albert_tf.checkpoints.huggingface import read_config
-from albert_tf.checkpoints.load_tokenizer import load_files
 from albert_tf.checkpoints.model_directory import (
     ACCENTS_KEY,
     CONFIG_FILE,
@@ -290,7 +289,8 @@ def _choose_tokenizer(
     """Returns the tokenizer in `files`, otherwise in the first source; compares all sources."""
     having = [source for source in sources if source.stored_tokenizer.files]
     if files:
-        chosen = load_files(files, **rules)
+        spm_model_file, vocab_file = map(files.get, ("spm_model_file", "vocab_file"))
+        chosen = tokenizer_from_files(spm_model_file=spm_model_file, vocab_file=vocab_file, **rules)
     elif having:
         first = dataclasses.replace(having[0], **rules)
         chosen = first.required_tokenizer

@@ -14,6 +14,7 @@ from albert_tf.data.errors import UserError, visible
 from albert_tf.data.files import check_folder, open_binary, raise_write_errors, write_then_rename
 from albert_tf.data.strict_json import read_json, shown
 from albert_tf.tokenization.base import Tokenizer, vocabulary_fingerprint
+from albert_tf.tokenization.library import JSON_FILE, LibraryTokenizer
 from albert_tf.tokenization.loading import tokenizer_from_files
 from albert_tf.tokenization.sentence_piece import SentencePieceTokenizer
 
@@ -121,9 +122,14 @@ def find_tokenizer(directory: str) -> Tokenizer | None:
 
 
 def find_tokenizer_files(directory: str) -> list[str]:
-    """Returns the paths of the SentencePiece model and vocabularies in a model directory."""
+    """Returns the paths of the SentencePiece model and vocabularies in a model directory.
+
+    If there are none, returns the path of the `tokenizer.json`.
+    """
     names = (SENTENCEPIECE_FILE, WORDPIECE_FILE, "vocab_chinese.txt")  # of the Chinese releases
-    return [*filter(tf.io.gfile.exists, (os.path.join(directory, name) for name in names))]
+    found = [*filter(tf.io.gfile.exists, (os.path.join(directory, name) for name in names))]
+    library_file = os.path.join(directory, JSON_FILE)
+    return found or [*filter(tf.io.gfile.exists, [library_file])]
 
 
 def make_output_dir(path: str) -> None:
@@ -192,7 +198,7 @@ class ModelDirectory:
         for change in changes.values():
             logging.warning("%s changes: %s", self._config_path, change)
         there = find_tokenizer(path)
-        if there and tokenizer and there.tokens != tokenizer.tokens:
+        if there and tokenizer and not there.is_same_as(tokenizer):
             raise UserError(
                 f"`output_dir` belongs to another model: its vocabulary {there.files[0]} differs "
                 f"from {tokenizer.files[0]}. Use a new `output_dir` or the same vocabulary."
@@ -221,7 +227,9 @@ class ModelDirectory:
     def _copy_tokenizer(self, tokenizer: Tokenizer) -> None:
         is_sentencepiece = isinstance(tokenizer, SentencePieceTokenizer)
         model_name = SENTENCEPIECE_FILE if is_sentencepiece else WORDPIECE_FILE
-        names = (model_name, SENTENCEPIECE_LIST_FILE)[: len(tokenizer.files)]
+        names = [model_name, SENTENCEPIECE_LIST_FILE][: len(tokenizer.files)]
+        if isinstance(tokenizer, LibraryTokenizer):
+            names = [*map(os.path.basename, tokenizer.files)]
         for source, name in zip(tokenizer.files, names, strict=True):
             target = os.path.join(self.path, name)
             if os.path.abspath(source) != os.path.abspath(target):

@@ -34,6 +34,7 @@ from albert_tf.data.strict_json import listed, shown
 from albert_tf.modeling.models import AlbertForPretraining
 from albert_tf.modeling.original_names import is_of_pretraining, original_names
 from albert_tf.tokenization.base import Tokenizer
+from albert_tf.tokenization.library import require_own_rules
 from albert_tf.tokenization.sentence_piece import SentencePieceTokenizer, piece_list
 
 GRAPH_FILE = "saved_model.pb"
@@ -289,6 +290,7 @@ def _tokenizer_files(tokenizer: Tokenizer | None) -> dict[str, bytes]:
             "A TF1 module (`format`=tf1_hub) needs the model's tokenizer. Pass `spm_model_file` or "
             "`vocab_file`."
         )
+    require_own_rules(tokenizer, "A TF1 module")
     if isinstance(tokenizer, SentencePieceTokenizer):
         pieces = piece_list(tokenizer.model_proto).encode()
         return {SENTENCEPIECE_FILE: tokenizer.model_proto, SENTENCEPIECE_LIST_FILE: pieces}

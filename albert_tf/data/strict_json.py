@@ -121,6 +121,11 @@ def is_encodable(text: str) -> bool:
     return _SURROGATE.search(text) is None
 
 
+def lone_surrogates_replaced(text: str) -> str:
+    """Replaces each surrogate by U+FFFD, so that positions do not change."""
+    return text if text.isascii() else _SURROGATE.sub("\ufffd", text)
+
+
 def whole_characters(text: str) -> str:
     """Replaces lone surrogates by U+FFFD."""
     if text.isascii() or is_encodable(text):

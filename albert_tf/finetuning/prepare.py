@@ -21,6 +21,7 @@ from albert_tf.finetuning.task import num_padded_lengths
 from albert_tf.serving.saved_model import TEXT_FOLDER
 from albert_tf.settings import missing, resolve
 from albert_tf.tokenization.base import Tokenizer
+from albert_tf.tokenization.library import require_own_rules
 from albert_tf.tokenization.piece_counts import warn_of_unreachable_pieces
 from albert_tf.training.directory_lock import TRAINING, check_unlocked
 from albert_tf.training.strategies import is_tpu, strategy_of, with_xla
@@ -39,6 +40,8 @@ def prepare(kind: type[Job[S]], settings: S) -> RunContext[S]:
         trained.check_name(task_name, trained_in, is_training=settings.do_train)
     source = _choose_model(settings, checkpoint)
     tokenizer = source.required_tokenizer
+    if settings.export_text_model:
+        require_own_rules(tokenizer, "`export_text_model`")
     warn_of_unreachable_pieces(tokenizer)
     if not (source.checkpoint or output.newest() or output.best()):
         logging.warning(

@@ -8,8 +8,7 @@ from operator import itemgetter
 import numpy as np
 
 from albert_tf.pretraining.instances import Documents
-from albert_tf.tokenization.base import WORD_START, Tokenizer
-from albert_tf.tokenization.sentence_piece import SentencePieceTokenizer
+from albert_tf.tokenization.base import Tokenizer
 from albert_tf.tokenization.word_piece import CONTINUATION, clean_character
 
 _OTHER, _MARK, _UNSPACED = range(3)  # classes of characters
@@ -33,8 +32,8 @@ class WordStarts:
 
     def __init__(self, tokenizer: Tokenizer, has_icu: bool) -> None:
         self._size, self._unk_id, self._has_icu = tokenizer.vocab_size, tokenizer.unk_id, has_icu
-        if isinstance(tokenizer, SentencePieceTokenizer):
-            texts = [piece.replace(WORD_START, " ") for piece in tokenizer.tokens]
+        if mark := tokenizer.word_start:
+            texts = [piece.replace(mark, " ") for piece in tokenizer.tokens]
             for i in {tokenizer.unk_id, *tokenizer.byte_ids}:
                 texts[i] = _UNKNOWN
         else:

@@ -19,6 +19,7 @@ from albert_tf.data.arguments import as_path
 from albert_tf.data.errors import UserError
 from albert_tf.serving.tokenizer_graph import GraphTokenizer, Offsets
 from albert_tf.tokenization.base import Tokenizer
+from albert_tf.tokenization.library import require_own_rules
 from albert_tf.tokenization.sentence_piece import SentencePieceTokenizer
 
 _FORMATS = {"tf2": "tf2_hub", "tf1_hub": "tf1_hub"}  # for `albert_tf.convert`, by `format`
@@ -80,6 +81,7 @@ def export_hub_module(
         )
     check_target(preprocessor_path)
     tokenizer = load_tokenizer(path, **rules)
+    require_own_rules(tokenizer, "A preprocessor")
     config = open_model(path).config
     length = min(_LENGTH, config.max_position_embeddings) if config else _LENGTH
     if dry_run:

@@ -5,7 +5,7 @@ import hashlib
 import json
 import re
 import reprlib
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import chain
 from typing import Any, Literal, NamedTuple, TypeVar
 
@@ -19,6 +19,15 @@ K = TypeVar("K")
 V = TypeVar("V")
 Batch = dict[str, np.ndarray]
 WORD_START = "▁"  # first character of SentencePiece pieces that start a word
+
+# The usual names of the special tokens by their role.
+SPECIAL_TOKENS: Mapping[str, Sequence[str]] = {
+    "pad_token": ("<pad>", "[PAD]"),
+    "unk_token": ("<unk>", "[UNK]"),
+    "cls_token": ("[CLS]",),
+    "sep_token": ("[SEP]",),
+    "mask_token": ("[MASK]",),
+}
 
 
 def vocabulary_fingerprint(tokens: Sequence[str]) -> str:
@@ -75,7 +84,13 @@ class Tokenizer(abc.ABC):
         keep_accents: whether accents and other marks are kept, for SentencePiece.
         files: paths of the tokenizer files, which are stored with a model.
         source: the file for messages. It differs from the first file if that is in the cache.
+        word_start: first character of tokens that start a word. "" if tokens that continue a word
+            have a prefix instead, such as "##".
+        byte_ids: ids of the pieces of SentencePiece's byte fallback.
     """
+
+    word_start = WORD_START
+    byte_ids: frozenset[int] = frozenset()
 
     def __init__(self, tokens: Sequence[str], do_lower_case: bool, files: Sequence[str]) -> None:
         self.tokens = list(tokens)
@@ -85,12 +100,8 @@ class Tokenizer(abc.ABC):
         self.files = list(files)
         self.source = self.files[0] if self.files else "The vocabulary"
         self._ids = {token: i for i, token in enumerate(self.tokens)}
-        self.pad_id = self._special_id("<pad>", "[PAD]")
-        self.unk_id = self._special_id("<unk>", "[UNK]")
-        self.cls_id = self._special_id("[CLS]")
-        self.sep_id = self._special_id("[SEP]")
-        self.mask_id = self._special_id("[MASK]")
-        special = (self.pad_id, self.unk_id, self.cls_id, self.sep_id, self.mask_id)
+        special = tuple(map(self._special_id, SPECIAL_TOKENS))
+        self.pad_id, self.unk_id, self.cls_id, self.sep_id, self.mask_id = special
         self._special_tokens = [self.tokens[i] for i in special]
         self.pad_token, self.unk_token, self.cls_token, self.sep_token, self.mask_token = (
             self._special_tokens
@@ -185,6 +196,10 @@ class Tokenizer(abc.ABC):
         """The settings of the tokenizer that are stored with a model."""
         return {"do_lower_case": self.do_lower_case, "keep_accents": self.keep_accents}
 
+    def is_same_as(self, other: "Tokenizer") -> bool:
+        """Returns whether another tokenizer has the same kind and tokens, except `rules`."""
+        return type(self) is type(other) and self.tokens == other.tokens
+
     def __len__(self) -> int:
         return self.vocab_size
 
@@ -240,9 +255,8 @@ class Tokenizer(abc.ABC):
     def _join(self, tokens: list[str]) -> str:
         """Joins tokens to text."""
 
-    @staticmethod
     @abc.abstractmethod
-    def _starts_word(token: str) -> bool:
+    def _starts_word(self, token: str) -> bool:
         """Returns whether a token starts a word."""
 
     def convert_tokens_to_ids(self, tokens: Iterable[str]) -> list[int]:
@@ -259,7 +273,8 @@ class Tokenizer(abc.ABC):
             tokens.append(self.tokens[i])
         return tokens
 
-    def _special_id(self, *names: str) -> int:
+    def _special_id(self, role: str) -> int:
+        names = SPECIAL_TOKENS[role]
         for name in names:
             if name in self._ids:
                 return self._ids[name]

@@ -8,6 +8,7 @@ from absl import logging
 from albert_tf.data.errors import UserError
 from albert_tf.data.files import file_exists, read_file
 from albert_tf.tokenization.base import Tokenizer
+from albert_tf.tokenization.library import JSON_FILE, read_library_tokenizer
 from albert_tf.tokenization.sentence_piece import WORD_START, SentencePieceTokenizer
 from albert_tf.tokenization.word_piece import CONTINUATION, WordPieceTokenizer
 
@@ -21,8 +22,9 @@ def tokenizer_from_files(
 ) -> Tokenizer:
     """Loads a tokenizer.
 
-    Each path may be a SentencePiece model, the .vocab file next to a model, or a WordPiece
-    vocabulary (one token per line; further columns are ignored). If both paths are passed, the
+    Each path may be a SentencePiece model, the .vocab file next to a model, a WordPiece vocabulary
+    (one token per line; further columns are ignored), or a `tokenizer.json`, whose own rules are
+    used. If both paths are passed, the
     SentencePiece model is used, and the other file must contain the same tokens; see
     `existing_files` if a file is missing. `keep_accents` needs a SentencePiece model; see
     `clean_text`. Raises FileNotFoundError or ValueError.
@@ -37,7 +39,13 @@ def tokenizer_from_files(
     chosen = next(iter(_models(contents) or contents))
     content = contents.pop(chosen)
     tokenizer: Tokenizer
-    if isinstance(content, bytes):
+    if chosen.endswith(JSON_FILE):
+        tokenizer = read_library_tokenizer(chosen, read_file(chosen))
+        ignored = {"do_lower_case=False": not do_lower_case and tokenizer.do_lower_case}
+        ignored |= {"keep_accents=True": keep_accents and not tokenizer.keep_accents}
+        if names := [name for name, is_ignored in ignored.items() if is_ignored]:
+            logging.warning("%s is used with its own rules, not %s", chosen, " and ".join(names))
+    elif isinstance(content, bytes):
         lists = [path for path in contents if path not in _models(contents)]
         beside = os.path.splitext(chosen)[0] + ".vocab"
         if not lists and file_exists(beside):

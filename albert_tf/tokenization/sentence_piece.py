@@ -237,7 +237,8 @@ class SentencePieceTokenizer(Tokenizer):
             lambda b: bytes.fromhex(b[0][3:-1].replace("><0x", "")).decode(errors="replace"), text
         )
 
-    _starts_word = staticmethod(sentencepiece_starts_word)
+    def _starts_word(self, token: str) -> bool:
+        return sentencepiece_starts_word(token)
 
     def _encode_clean(self, texts: str | list[str], **settings: Any) -> Any:
         try:

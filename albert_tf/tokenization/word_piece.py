@@ -148,6 +148,8 @@ class WordPieceTokenizer(Tokenizer):
     Source: `FullTokenizer` of the original's tokenization module.
     """
 
+    word_start = ""
+
     def __init__(
         self, tokens: Sequence[str], do_lower_case: bool = True, files: Sequence[str] = ()
     ) -> None:
@@ -184,7 +186,8 @@ class WordPieceTokenizer(Tokenizer):
     def _join(self, tokens: list[str]) -> str:
         return " ".join(tokens).replace(f" {CONTINUATION}", "")
 
-    _starts_word = staticmethod(wordpiece_starts_word)
+    def _starts_word(self, token: str) -> bool:
+        return wordpiece_starts_word(token)
 
     def _locate_pieces(self, text: str) -> list[tuple[int, int, int]]:
         located = []

@@ -354,6 +354,8 @@ _add(
     _tokenizer_json,
     named=("tokenizer.json", "spiece.model", "vocab.txt"),
 )
+_LIBRARY = "tokenizer.json"
+_add("library_tokenizer", _LIBRARY, lambda: _tokenizer(_LIBRARY).tokens, "tokenizer_json")
 for _name in ("config", "task", "metadata"):
     _add(
         f"keras_hub_{_name}",

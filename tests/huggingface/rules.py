@@ -97,8 +97,15 @@ def _symbols(*splits) -> dict:
 CHINESE = [*WORDS, "\u4e2d\u6587"]
 ACCENTS = [*PIECES, ["\u00e9", -7.0]]
 COVID = added_tokens(["covid"], 5 + len(PIECES), special=False, normalized=True)
-# Files of tokenizers that this package reproduces for all texts.
+# Files of tokenizers without `tokenizer.json` that this package reproduces for all texts.
 SAME: dict[str, Any] = {
+    "line_twice": lines(["king", *WORDS]),
+    "bert_names": lines(special=OTHER_SPECIAL),
+}
+# For some texts.
+NOTED: dict[str, Any] = {"chinese": lines(tokenize_chinese_chars=False)}
+# Files that the tokenizers library runs.
+OTHER: dict[str, Any] = {
     "albert": unigram(ALBERT, [SPACES, METASPACE]),
     "old_metaspace": unigram(ALBERT, [OLD_METASPACE]),
     "no_prefix": unigram(ALBERT, [{**METASPACE, "prepend_scheme": "never"}]),
@@ -107,32 +114,21 @@ SAME: dict[str, Any] = {
     "piece_twice": unigram(ALBERT, [METASPACE], [["a", -9.0], *PIECES]),
     "bert": wordpiece([BERT], BERT_SPLIT),
     "bert_cased": wordpiece([{**BERT, "lowercase": False}], BERT_SPLIT),
-    "line_twice": lines(["king", *WORDS]),
-    "bert_names": lines(special=OTHER_SPECIAL),
+    "null": unigram([], [METASPACE]),
+    "lower_only": unigram([LOWER], [METASPACE]),
+    "accents": unigram([LOWER], [METASPACE], ACCENTS),
+    "symbols": _symbols(SPACES, METASPACE),
+    "symbols_4": _symbols(METASPACE),
+    "words": wordpiece([{"type": "NFD"}, LOWER, MARKS], [SPACES, PUNCTUATION]),
+    "whitespace": unigram(ALBERT, [{"type": "Whitespace"}]),
+    "bytes": unigram(ALBERT, [BYTES]),
+    "added": unigram(ALBERT, [METASPACE], added=COVID),
+    "prefix": wordpiece([BERT], BERT_SPLIT, "@@"),
+    "no_split": wordpiece([BERT], [SPACES]),
+    "words_of_chinese": lines(CHINESE, tokenize_chinese_chars=False),
+    "added_line": lines(added={"covid": 5 + len(WORDS)}),
 }
-# For some texts: files, and the rule that is reported.
-NOTED: dict[str, Any] = {
-    "null": (unigram([], [METASPACE]), "the normalizer null"),
-    "lower_only": (unigram([LOWER], [METASPACE]), "the normalizer Lowercase"),
-    "accents": (unigram([LOWER], [METASPACE], ACCENTS), "'a  b' becomes"),
-    "symbols": (_symbols(SPACES, METASPACE), f"'{MARK}a ( {MARK}b'"),
-    "symbols_4": (_symbols(METASPACE), f"'{MARK}a {MARK} ( {MARK}b'"),
-    "words": (wordpiece([{"type": "NFD"}, LOWER, MARKS], [SPACES, PUNCTUATION]), "Punctuation"),
-    "chinese": (lines(tokenize_chinese_chars=False), "tokenize_chinese_chars=False"),
-}
-# Rules that keep accents: only repeated blanks differ, which `TEXTS` do not contain.
-KEEP_ACCENTS = ("null", "lower_only", "accents")
-# For no text.
-REFUSED: dict[str, Any] = {
-    "whitespace": (unigram(ALBERT, [{"type": "Whitespace"}]), "the pre-tokenizer Whitespace"),
-    "bytes": (unigram(ALBERT, [BYTES]), "ByteLevel"),
-    "added": (unigram(ALBERT, [METASPACE], added=COVID), "the added tokens 'covid'"),
-    "prefix": (wordpiece([BERT], BERT_SPLIT, "@@"), "the prefix '@@'"),
-    "no_split": (wordpiece([BERT], [SPACES]), "the pre-tokenizer WhitespaceSplit"),
-    "words_of_chinese": (lines(CHINESE, tokenize_chinese_chars=False), "tokenize_chinese_chars"),
-    "added_line": (lines(added={"covid": 5 + len(WORDS)}), "the added tokens 'covid'"),
-}
-FOLDERS = {**SAME, **{name: files for name, (files, _) in {**NOTED, **REFUSED}.items()}}
+FOLDERS = SAME | NOTED | OTHER
 
 
 def write(folder: Path, files: dict) -> Path:

@@ -1,208 +1,209 @@
 """Reads the tokenizer in a Hugging Face directory.
 
-English models have a `spiece.model`, Chinese models a `vocab.txt`. Transformers 5 saves only a
-`tokenizer.json`. One of the first two files is created in the cache if there is only the last one,
-if special tokens have other names, or if tokens occur twice. The ids remain the same.
+English models have a `spiece.model`, Chinese models a `vocab.txt`. This package uses these files if
+it returns the ids of the tokenizers library for samples. They are created in the cache if special
+tokens have other names, or if tokens occur twice. Otherwise, or if there is only a
+`tokenizer.json`, the library is used.
 """
 
-import base64
-import dataclasses
+import json
 import os
-from collections.abc import Collection, Mapping, Sequence
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from absl import logging
 
 from albert_tf.checkpoints.downloads import store_tokenizer
-from albert_tf.checkpoints.huggingface.sentencepiece_messages import (
-    BYTE,
-    CONTROL,
-    NORMAL,
-    PENALTY,
-    UNIGRAM,
-    UNKNOWN,
-    USER_DEFINED,
-    model_class,
-    parse_model,
-    penalty,
-)
+from albert_tf.checkpoints.huggingface.sentencepiece_messages import CONTROL, UNKNOWN, parse_model
 from albert_tf.checkpoints.huggingface.tensors import read_content
-from albert_tf.checkpoints.huggingface.tokenizer_rules import (
-    BYTE_PIECES,
-    WORDPIECE,
-    Differences,
-    keeps_accents,
+from albert_tf.checkpoints.huggingface.tokenizer_writing import (
+    SENTENCEPIECE_FILE,
+    WORDPIECE_FILE,
+    tokenizer_json,
+    vocabulary_lines,
 )
 from albert_tf.checkpoints.stored_model import StoredTokenizer
 from albert_tf.data.errors import UserError
 from albert_tf.data.files import decode_utf8, file_exists, read_file
-from albert_tf.data.strict_json import JsonValue, is_encodable, is_number
+from albert_tf.data.strict_json import JsonValue
+from albert_tf.tokenization.base import SPECIAL_TOKENS, Tokenizer
+from albert_tf.tokenization.library import (
+    CONFIG_FILE,
+    JSON_FILE,
+    LibraryTokenizer,
+    name_files,
+    read_library_tokenizer,
+    special_names,
+)
 from albert_tf.tokenization.loading import first_words
 
-SENTENCEPIECE_FILE = "spiece.model"
-WORDPIECE_FILE = "vocab.txt"
-JSON_FILE = "tokenizer.json"
-CONFIG_FILE = "tokenizer_config.json"
 _VOCABULARIES = (SENTENCEPIECE_FILE, WORDPIECE_FILE, JSON_FILE)
 _ADDED_FILE = "added_tokens.json"
-_SETTINGS = (_ADDED_FILE, "special_tokens_map.json", CONFIG_FILE)
+_SPECIAL = {name for names in SPECIAL_TOKENS.values() for name in names}
 
-# The special tokens of this package by their keys in `tokenizer_config.json`.
-_ROLES = {
-    "pad_token": ("<pad>", "[PAD]"),
-    "unk_token": ("<unk>", "[UNK]"),
-    "cls_token": ("[CLS]",),
-    "sep_token": ("[SEP]",),
-    "mask_token": ("[MASK]",),
+# Texts whose ids must be equal, and texts whose different ids are reported.
+_USUAL = ["The", "King's", "it's", "a_b", "(x-y)", "3.5", "a.b.c", "#x", "the,king", "paid"]
+_UNUSUAL = ["café Ñandú", "a  b", "ﬁ Ⅳ ½", "中文 a中b", "a\u200bb", "a [b] c.", "1,999 covid"]
+_MOST_WORDS = 50  # of ideographs
+_LONG_PATTERN = re.compile(r'"Regex": "[^"]{400,}"')  # depends on Python's version of Unicode
+_CLASSES = re.compile(r"((Albert|Auto|Bert|DistilBert|Electra)Tokenizer(Fast)?|\w+(Fast|Backend))")
+# Settings of `tokenizer_config.json` that do not change a `tokenizer.json`, with the usual values.
+_SETTINGS = {"do_basic_tokenize": True, "never_split": [], "remove_space": True}
+_SETTINGS |= {"sp_model_kwargs": {}, "add_prefix_space": True}
+_ADDED = {
+    **dict.fromkeys(("single_word", "lstrip", "rstrip", "special"), False),
+    "normalized": True,
 }
-_SPECIAL = {name for names in _ROLES.values() for name in names}
 
 
 class _Files:
     """The tokenizer files in a directory: their paths by name, and their settings."""
 
-    def __init__(self, directory: str, chosen: str | None) -> None:
-        paths = {name: os.path.join(directory, name) for name in (*_VOCABULARIES, *_SETTINGS)}
+    def __init__(self, directory: str) -> None:
+        names = (*_VOCABULARIES, _ADDED_FILE)
+        paths = {name: os.path.join(directory, name) for name in names}
         self.paths = {name: path for name, path in paths.items() if file_exists(path)}
-        self.settings = {n: read_content(self.paths[n]) for n in _SETTINGS if n in self.paths}
-        self.config = self.settings[CONFIG_FILE].value if CONFIG_FILE in self.settings else {}
-        lower_case = self.config.get("do_lower_case")
-        self.lower_case = lower_case if isinstance(lower_case, bool) else None
-        accents = self.config.get("keep_accents")
-        self.keep_accents = accents if isinstance(accents, bool) else None
         # The file with the vocabulary; "" if there is none.
-        self.main = chosen or next((name for name in _VOCABULARIES if name in self.paths), "")
+        self.main = next((name for name in _VOCABULARIES if name in self.paths), "")
+        self.name_files = name_files(paths[JSON_FILE])
+        self.settings = [*map(read_content, self.name_files)]
+        is_config = self.name_files[-1:] == [os.path.join(directory, CONFIG_FILE)]
+        self.config: Mapping[str, Any] = self.settings[-1].value if is_config else {}
+        self.lower_case, self.keep_accents = (
+            value if isinstance(value := self.config.get(key), bool) else None
+            for key in ("do_lower_case", "keep_accents")
+        )
 
-    @property
-    def is_only_json(self) -> bool:
-        """Whether the vocabulary is in a `tokenizer.json`."""
-        return self.main == JSON_FILE
+    def added_tokens(self, content: JsonValue | None, size: int) -> dict[str, int]:
+        """Returns the ids of tokens that transformers finds before it splits a text.
+
+        Special tokens with ids below `size` are omitted.
+        """
+        added: dict[str, int] = {}
+        entries: list[tuple[int, JsonValue]] = []
+        if _ADDED_FILE in self.paths:
+            tokens = read_content(self.paths[_ADDED_FILE]).members()
+            added |= {token: i.whole_number(0) for token, i in tokens.items()}
+        for values in self.settings:
+            decoder = values.get("added_tokens_decoder")
+            members = decoder.members() if decoder else {}
+            entries += [(int(i), entry) for i, entry in members.items() if i.isdecimal()]
+        if content and (listed := content.get("added_tokens")):
+            entries += [(entry["id"].whole_number(0), entry) for entry in listed.elements()]
+        for i, entry in entries:
+            special = entry.get("special")
+            if i >= size or not (special and special.truth_value()):
+                added[entry["content"].text()] = i
+        return added
 
 
-def read_tokenizer(
-    directory: str, chosen: str | None = None
-) -> tuple[StoredTokenizer, bool | None]:
+def read_tokenizer(directory: str) -> tuple[StoredTokenizer, bool | None]:
     """Returns the tokenizer in a directory, and whether it lower-cases text. `None` if unknown.
 
-    If this package does not reproduce the rules of the tokenizer, there are no tokenizer files,
-    unless `chosen` names the file to use. All differences are logged as warnings.
+    There are no tokenizer files if the tokenizer is damaged, or if its rules are unknown. If only
+    the ids of unusual texts differ from the tokenizers library, a warning shows an example.
     """
-    files = _Files(directory, chosen)
+    files = _Files(directory)
     if not files.main:
         return StoredTokenizer(), files.lower_case
-    source, lower_case, note = files.paths[files.main], files.lower_case, ""
+    source, lower_case = files.paths[files.main], files.lower_case
     try:
-        tokenizer, lower_case, found = _read(files)
+        tokenizer, lower_case = _read(files)
     except (ValueError, OSError) as error:
         # An error of the file itself is raised later.
-        tokenizer = StoredTokenizer(() if files.is_only_json else [source])
         note = f"{error} Pass `spm_model_file` or `vocab_file`."
-    else:
-        if found.refused:
-            tokenizer = tokenizer if chosen else StoredTokenizer()
-            note = (
-                f"{source}: this package does not reproduce {'; '.join(found.refused)}. To use "
-                f"this vocabulary with the rules of this package, pass {source} as "
-                "`spm_model_file` or `vocab_file`."
-            )
-        elif found.noted:
-            note = f"{source}: the ids of some texts differ: {'; '.join(found.noted)}."
-    if note:
-        logging.warning("%s", note)
-    return dataclasses.replace(tokenizer, source=source, note=note), lower_case
+        tokenizer = StoredTokenizer(() if files.main == JSON_FILE else [source], note=note)
+    if tokenizer.note:
+        logging.warning("%s", tokenizer.note)
+    return replace(tokenizer, source=source), lower_case
 
 
-def _read(files: _Files) -> tuple[StoredTokenizer, bool | None, Differences]:
-    """Returns the file to use, whether text is lower-cased, and the differences of the rules."""
-    content, json_tokens, noted = _read_json(files)
-    file = files.paths[files.main]
-    tokens = json_tokens if files.is_only_json else _file_tokens(file)
-    names = _special_names(files.settings)
-    added = _added_tokens(files.settings, content, 0 if files.is_only_json else len(tokens))
-    ours, theirs = (_named(row, names, added) for row in (tokens, json_tokens))
-    special = {*_SPECIAL, *names.values()}
-
-    kind = kind_of(content) if content else WORDPIECE if files.main == WORDPIECE_FILE else ""
-    rule = lower_cases(content) if content else files.lower_case
-    accents_rule = accents = None
-    if kind != WORDPIECE:
-        accents_rule = keeps_accents(content) if content else None
-        accents = accents_rule if files.keep_accents is None else files.keep_accents
-    found = Differences(kind, tokens, rule is not False, bool(accents), noted=noted)
-    words = {token: i for token, i in added.items() if token not in special}
-    _compare_rules(found, files, content, words)
-    if files.lower_case not in (None, rule):
-        # BertTokenizer uses its setting, and other classes use the file.
-        text = f"do_lower_case={files.lower_case} in {CONFIG_FILE}, unlike {JSON_FILE}"
-        (found.noted if kind == WORDPIECE else found.refused).append(text)
-    if accents_rule not in (None, accents):
-        found.refused.append(f"keep_accents={accents} in {CONFIG_FILE}, unlike {JSON_FILE}")
-
-    if kind == WORDPIECE and (files.is_only_json or ours != tokens):
-        file = store_tokenizer(WORDPIECE_FILE, vocabulary_lines(ours))
-    elif content and files.is_only_json:
-        model = sentencepiece_model(content, ours, special, found.has_prefix)
-        file = store_tokenizer(SENTENCEPIECE_FILE, model)
-    elif ours != tokens:
-        model = _rename(parse_model(read_file(file), file), ours)
-        file = store_tokenizer(SENTENCEPIECE_FILE, model)
-    contradiction = ""
-    if json_tokens and theirs != ours:
-        contradiction = (
-            f"{files.paths[files.main]} ({len(ours)} tokens) and {files.paths[JSON_FILE]} "
-            f"({len(theirs)} tokens) belong to one model but contain different tokens or different "
-            "ids. Delete the file that the model was not trained with, or pass the other file as "
-            "the tokenizer."
-        )
-    lower_case = rule if files.lower_case is None else files.lower_case
-    tokenizer = StoredTokenizer([file], contradiction=contradiction, keep_accents=accents)
-    return tokenizer, lower_case, found
-
-
-def _read_json(files: _Files) -> tuple[JsonValue | None, list[str], list[str]]:
-    """Returns the content of `tokenizer.json`, its tokens, and notes.
-
-    If another file contains the vocabulary, a `tokenizer.json` of another structure is ignored.
-    """
-    if JSON_FILE not in files.paths:
-        return None, [], []
-    content = read_content(files.paths[JSON_FILE])
+def _read(files: _Files) -> tuple[StoredTokenizer, bool | None]:
+    """Returns the file to use, and whether text is lower-cased."""
+    source, json_path = files.paths[files.main], files.paths.get(JSON_FILE, "")
+    content = read_content(json_path) if json_path else None
+    if files.main == JSON_FILE:
+        return _of_library(files, read_library_tokenizer(json_path, read_file(json_path)))
+    names, tokens = special_names(files.name_files), _file_tokens(source)
+    added = files.added_tokens(content, len(tokens))
+    file, renamed = source, _named(tokens, names, added)
+    if renamed != tokens:
+        data = vocabulary_lines(renamed)
+        if files.main == SENTENCEPIECE_FILE:
+            data = _rename(parse_model(read_file(source), source), renamed)
+        file = store_tokenizer(files.main, data)
+    accents = files.keep_accents if files.main == SENTENCEPIECE_FILE else None
+    stored, lower_case = StoredTokenizer([file], keep_accents=accents), files.lower_case
+    own = stored.load(lower_case is not False)
+    assert own is not None
+    words = {word: i for word, i in added.items() if word not in {*_SPECIAL, *names.values()}}
+    if content is None:
+        name = str(files.config.get("tokenizer_class") or "AutoTokenizer")
+        if not _CLASSES.fullmatch(name):
+            note = f"{source}: the rules of {name} are only supported with a {JSON_FILE}."
+            return StoredTokenizer(note=note), lower_case
+        rules = _unusual_rules(own, files.config, words)
+        if rules is None:
+            note = _noted(source, *_unusual_settings(files.config))
+            return replace(stored, note=note), lower_case
+        json_path = store_tokenizer(JSON_FILE, json.dumps(rules).encode())
+    elif _is_written_from(own, content.value):
+        return stored, own.do_lower_case
     try:
-        return content, _json_tokens(content), []
+        library = read_library_tokenizer(json_path, read_file(json_path))
     except ValueError as error:
-        if files.is_only_json:
-            raise
-        return None, [], [f"{JSON_FILE} cannot be compared ({error})"]
+        note = f"{source}: {JSON_FILE} cannot be compared ({error})."
+        return replace(stored, note=note), lower_case
+    stored = replace(stored, keep_accents=library.keep_accents if own.word_start else None)
+    own = stored.load(library.do_lower_case)
+    assert own is not None
+    theirs = [token if token.split() else " " for token in library.tokens]  # as in a vocab.txt
+    theirs = _named(theirs, names, added)
+    if theirs[: own.vocab_size] != own.tokens or {*theirs[own.vocab_size :]} - added.keys():
+        contradiction = (
+            f"{source} ({own.vocab_size} tokens) and {json_path} ({len(theirs)} tokens) belong to "
+            "one model but contain different tokens or different ids. Delete the file that the "
+            "model was not trained with, or pass the other file as the tokenizer."
+        )
+        return replace(stored, contradiction=contradiction), library.do_lower_case
+    usual = [text for text in _USUAL if not any(word in text for word in words)]
+    usual += [word for word, i in words.items() if [word] != own.tokens[i : i + 1]]
+    usual += [t for t in own.tokens if len(t) > 1 and "一" <= t[0] <= t[1] <= "鿿"][:_MOST_WORDS]
+    if reason := _difference(own, library, usual):
+        logging.info("The tokenizers library is used for %s: %s", source, reason)
+        return _of_library(files, library)
+    unusual = _difference(own, library, [*(f"a {word}b" for word in words), *_UNUSUAL])
+    note = _noted(source, unusual, *_ignored(files, library))
+    return replace(stored, note=note), library.do_lower_case
 
 
-def _compare_rules(
-    found: Differences, files: _Files, content: JsonValue | None, words: Mapping[str, int]
-) -> None:
-    """Compares all rules; `words` are the ids of added tokens, except special tokens."""
-    if content:
-        try:
-            found.compare_json(content.value, files.is_only_json)
-        except (AttributeError, LookupError, RecursionError, StopIteration, TypeError) as error:
-            raise UserError(
-                f"{files.paths[JSON_FILE]} has rules of another structure ({error!r})."
-            ) from error
-    found.compare_settings(files.config, content is not None)
-    if files.main == SENTENCEPIECE_FILE and not found.has_prefix:
-        path = files.paths[files.main]
-        has_prefix = parse_model(read_file(path), path).normalizer_spec.add_dummy_prefix
-        found.refused += ["no word start before texts"] if has_prefix else []
-    found.compare_added(words, content.value if content else {})
+def _of_library(files: _Files, library: LibraryTokenizer) -> tuple[StoredTokenizer, bool]:
+    note = _noted(library.source, *_ignored(files, library))
+    stored = StoredTokenizer(library.files[:1], keep_accents=library.keep_accents, note=note)
+    return stored, library.do_lower_case
 
 
-def usable_file(path: str) -> str:
-    """Returns the path, or the path of the file that is created from a `tokenizer.json`."""
-    directory, name = os.path.split(path)
-    if name != JSON_FILE or not file_exists(path):
-        return path
-    tokenizer, _ = read_tokenizer(directory, chosen=JSON_FILE)
-    if not tokenizer.files:
-        raise UserError(tokenizer.note)
-    return tokenizer.files[0]
+def _noted(source: str, *differences: str) -> str:
+    """Returns a warning, or "" if there are no differences."""
+    found = "; ".join(filter(None, differences))
+    return found and f"{source}: the ids of some texts may differ: {found}."
+
+
+def _ignored(files: _Files, library: Tokenizer) -> list[str]:
+    """Describes settings that contradict the rules in a `tokenizer.json`."""
+    given = {"do_lower_case": files.lower_case, "keep_accents": files.keep_accents}
+    return [
+        f"{key}={value} in {CONFIG_FILE} contradicts {JSON_FILE}, which is used"
+        for key, value in given.items()
+        if value not in (None, library.rules[key])
+    ]
+
+
+def _unusual_settings(config: Mapping[str, Any]) -> list[str]:
+    values = {key: config.get(key) for key in _SETTINGS}
+    return [f"{k}={v!r}" for k, v in values.items() if v not in (None, _SETTINGS[k])]
 
 
 def _file_tokens(path: str) -> list[str]:
@@ -211,43 +212,44 @@ def _file_tokens(path: str) -> list[str]:
     return first_words(decode_utf8(read_file(path), path))
 
 
-def _json_tokens(content: JsonValue) -> list[str]:
-    if kind_of(content) == WORDPIECE or content["model"].get("merges"):
-        return wordpiece_tokens(content)
-    return [piece for piece, _ in _pieces(content)]
+def _is_written_from(own: Tokenizer, rules: Mapping[str, Any]) -> bool:
+    """Returns whether this package wrote a `tokenizer.json`, whose ids are then equal."""
+    try:
+        texts = (json.dumps(values, sort_keys=True) for values in (tokenizer_json(own), rules))
+        written, given = (_LONG_PATTERN.sub("", text) for text in texts)
+    except UserError:
+        return False
+    return written == given
 
 
-def _special_names(settings: Mapping[str, JsonValue]) -> dict[str, str]:
-    """Returns the names of special tokens by their keys. `tokenizer_config.json` has priority."""
-    names = {}
-    for values in [settings[name] for name in _SETTINGS[1:] if name in settings]:
-        for role in _ROLES:
-            if name := values.get(role):
-                names[role] = (name["content"] if isinstance(name.value, dict) else name).text()
-    return names
+def _unusual_rules(
+    own: Tokenizer, config: Mapping[str, Any], words: Mapping[str, int]
+) -> dict[str, Any] | None:
+    """Returns the `tokenizer.json` for settings that files of this package cannot contain."""
+    chinese, accents = config.get("tokenize_chinese_chars"), config.get("strip_accents")
+    is_bert = not own.word_start
+    is_unusual = chinese is False or accents not in (None, own.do_lower_case)
+    if not (words or (is_bert and is_unusual)):
+        return None
+    rules = tokenizer_json(own)
+    if is_bert:
+        rules["normalizer"] = {"type": "BertNormalizer", "clean_text": True}
+        rules["normalizer"] |= {"handle_chinese_chars": chinese is not False}
+        rules["normalizer"] |= {"strip_accents": accents, "lowercase": own.do_lower_case}
+        rules["pre_tokenizer"] = {"type": "BertPreTokenizer"}
+    tokens = sorted(words.items(), key=lambda pair: pair[1])
+    rules["added_tokens"] += [{"id": i, "content": word, **_ADDED} for word, i in tokens]
+    return rules
 
 
-def _added_tokens(
-    settings: Mapping[str, JsonValue], content: JsonValue | None, size: int = 0
-) -> dict[str, int]:
-    """Returns the ids of tokens that transformers finds before it splits a text.
-
-    Special tokens with ids below `size` are omitted.
-    """
-    added: dict[str, int] = {}
-    entries: list[tuple[int, JsonValue]] = []
-    for name, values in settings.items():
-        if name == _ADDED_FILE:
-            added |= {token: i.whole_number(0) for token, i in values.members().items()}
-        elif decoder := values.get("added_tokens_decoder"):
-            entries += [(int(i), entry) for i, entry in decoder.members().items() if i.isdecimal()]
-    if content and (listed := content.get("added_tokens")):
-        entries += [(entry["id"].whole_number(0), entry) for entry in listed.elements()]
-    for i, entry in entries:
-        special = entry.get("special")
-        if i >= size or not (special and special.truth_value()):
-            added[entry["content"].text()] = i
-    return added
+def _difference(own: Tokenizer, library: Tokenizer, texts: Sequence[str]) -> str:
+    """Describes the first text that gets other ids; "" if there is none."""
+    rows = (tokenizer.encode_batch(texts) for tokenizer in (own, library))
+    for text, *ids in zip(texts, *rows, strict=True):
+        if ids[0] != ids[1]:
+            ours, theirs = (" ".join(library.convert_ids_to_tokens(row)) for row in ids)
+            return f"{text!r} becomes {theirs!r} instead of {ours!r}"
+    return ""
 
 
 def _named(tokens: Sequence[str], names: Mapping[str, str], added: Mapping[str, int]) -> list[str]:
@@ -261,9 +263,11 @@ def _named(tokens: Sequence[str], names: Mapping[str, str], added: Mapping[str, 
     while name := by_id.get(len(tokens)):
         tokens.append(name)
     places = {token: i for i, token in enumerate(tokens)}
-    usual = {role: next((n for n in ours if n in places), None) for role, ours in _ROLES.items()}
+    usual = {
+        role: next((n for n in ours if n in places), None) for role, ours in SPECIAL_TOKENS.items()
+    }
     renames: dict[str, str] = {}
-    for role, ours in _ROLES.items():
+    for role, ours in SPECIAL_TOKENS.items():
         theirs, there = names.get(role), usual[role]
         if theirs in places and theirs not in (*renames, *usual.values()):
             renames[theirs] = there or ours[0]
@@ -272,13 +276,9 @@ def _named(tokens: Sequence[str], names: Mapping[str, str], added: Mapping[str, 
     if not renames and len(places) == len(tokens):
         return tokens
     return [
-        renames.get(token, token) if places[token] == i else _unused(i)
+        renames.get(token, token) if places[token] == i else f"[unused_{i}]"
         for i, token in enumerate(tokens)
     ]
-
-
-def _unused(i: int) -> str:
-    return f"[unused_{i}]"
 
 
 def _rename(model: Any, tokens: Sequence[str]) -> bytes:
@@ -291,140 +291,3 @@ def _rename(model: Any, tokens: Sequence[str]) -> bytes:
         model.pieces.add(piece=name, type=CONTROL)
     model.trainer_spec.vocab_size = len(tokens)
     return model.SerializeToString()
-
-
-def vocabulary_lines(tokens: Sequence[str]) -> bytes:
-    """Returns the content of a `vocab.txt`."""
-    return "".join(f"{token}\n" for token in tokens).encode()
-
-
-def sentencepiece_model(
-    content: JsonValue,
-    tokens: Sequence[str] = (),
-    special: Collection[str] = _SPECIAL,
-    has_prefix: bool = True,
-) -> bytes:
-    """Converts the `tokenizer.json` of an English ALBERT into a serialized SentencePiece model.
-
-    `tokens` are new names of the tokens, `special` are tokens that are not found in texts, and
-    `has_prefix` is whether texts begin with a word start. Raises `ValueError` for other kinds of
-    tokenizers and for invalid values.
-    """
-    pieces = _pieces(content)
-    unk_id = content["model"]["unk_id"].whole_number(0)
-    if unk_id >= len(pieces):
-        raise content["model"]["unk_id"].error(f"below {len(pieces)}, the number of pieces")
-    added = _added_tokens({}, content)
-    model = model_class()()
-    has_bytes = bool(content["model"].value.get("byte_fallback"))
-    for i, (piece, score) in enumerate(pieces):
-        kind = NORMAL
-        if i == unk_id:
-            kind = UNKNOWN
-        elif piece in special:
-            kind = CONTROL
-        elif has_bytes and piece in BYTE_PIECES:
-            kind = BYTE
-        elif score == 0 or piece in added:  # trained pieces have negative scores
-            kind = USER_DEFINED
-        restored = penalty(piece) if score < -PENALTY else 0.0
-        model.pieces.add(piece=piece, score=score + restored, type=kind)
-    places = {piece: i for i, (piece, _) in enumerate(pieces)}
-    spec = model.trainer_spec
-    spec.model_type, spec.vocab_size = UNIGRAM, len(pieces)
-    spec.byte_fallback = has_bytes
-    spec.unk_id, spec.unk_piece = unk_id, pieces[unk_id][0]
-    spec.pad_id, spec.pad_piece = places.get("<pad>", -1), "<pad>"
-    spec.bos_id, spec.bos_piece = places.get("[CLS]", -1), "[CLS]"
-    spec.eos_id, spec.eos_piece = places.get("[SEP]", -1), "[SEP]"
-    charsmap = _charsmap(content)
-    model.normalizer_spec.name = "user_defined" if charsmap else "identity"
-    model.normalizer_spec.precompiled_charsmap = charsmap
-    model.normalizer_spec.add_dummy_prefix = has_prefix
-    return _rename(model, tokens) if tokens else model.SerializeToString()
-
-
-def _pieces(content: JsonValue) -> list[tuple[str, float]]:
-    """Returns the pieces of a Unigram model and their scores."""
-    model = content.get("model")
-    vocabulary = model and model.get("vocab")
-    if vocabulary is None or not isinstance(vocabulary.value, list):
-        raise UserError(
-            f"{content.where}: its model is {kind_of(content)}, not Unigram with scores."
-        )
-    rows = vocabulary.value
-    is_valid = all(
-        isinstance(r, list) and len(r) == 2 and isinstance(r[0], str) and is_number(r[1])
-        for r in rows
-    )
-    if is_valid and is_encodable("".join(piece for piece, _ in rows)):
-        return [(piece, float(score)) for piece, score in rows]
-    for entry in vocabulary.elements():
-        pair = entry.elements()
-        if len(pair) != 2:
-            raise entry.error("a list of a piece and its score")
-        pair[0].text(), pair[1].number()
-    raise AssertionError(rows)
-
-
-def wordpiece_tokens(content: JsonValue) -> list[str]:
-    """Returns the WordPiece vocabulary in a `tokenizer.json` in the order of ids.
-
-    Raises `ValueError` if ids are missing, or a token cannot be stored as a line of a file.
-    """
-    vocabulary = content["model"]["vocab"]
-    ids = {i.whole_number(0): token for token, i in vocabulary.members().items()}
-    size = max(ids, default=-1) + 1
-    # Ids are missing if a line of the vocab.txt occurred twice.
-    if len(ids) < len(vocabulary.members()) or size > 1.1 * len(ids):
-        raise vocabulary.error("tokens whose ids are unique and consecutive, starting at 0")
-    tokens = [ids.get(i, _unused(i)) for i in range(size)]
-    tokens = [token if token.split() else " " for token in tokens]  # as in a vocab.txt
-    if wrong := [t for t in tokens if (t.split() or [t]) != [t] or not is_encodable(t)]:
-        raise vocabulary.error(f"tokens without blanks, line ends and surrogates, not {wrong[0]!a}")
-    if tokens.count(" ") > 1:
-        raise vocabulary.error("a vocabulary with at most one blank token")
-    return tokens
-
-
-def lower_cases(content: JsonValue) -> bool:
-    """Returns whether a `tokenizer.json` lower-cases text."""
-    for step in _steps(content):
-        kind, lowercase = _type(step), step.get("lowercase")
-        if kind == "Lowercase" or (
-            kind == "BertNormalizer" and (lowercase is None or lowercase.truth_value())
-        ):
-            return True
-    return False
-
-
-def kind_of(content: JsonValue) -> str:
-    """Returns the type of the model. Recognizes WordPiece in old files without a type."""
-    model = content.get("model")
-    if model is None:
-        return "missing"
-    if model.get("continuing_subword_prefix") and not model.get("merges"):
-        return WORDPIECE
-    return _type(model)
-
-
-def _type(value: JsonValue) -> str:
-    kind = value.get("type")
-    return kind.text() if kind else "of no type"
-
-
-def _steps(content: JsonValue) -> list[JsonValue]:
-    normalizer = content.get("normalizer")
-    steps = normalizer and normalizer.get("normalizers")
-    return steps.elements() if steps else [normalizer] if normalizer else []
-
-
-def _charsmap(content: JsonValue) -> bytes:
-    for step in _steps(content):
-        charsmap = step.get("precompiled_charsmap")
-        if _type(step) == "Precompiled" and charsmap:
-            try:
-                return base64.b64decode(charsmap.text(), validate=True)
-            except ValueError as error:
-                raise charsmap.error("base64") from error
-    return b""

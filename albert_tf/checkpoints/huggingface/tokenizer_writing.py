@@ -18,16 +18,24 @@ import sentencepiece
 from absl import logging
 
 from albert_tf.checkpoints.huggingface import sentencepiece_messages as messages
-from albert_tf.checkpoints.huggingface import tokenizer as files
-from albert_tf.checkpoints.huggingface.tokenizer_rules import FINAL_SIGMA
 from albert_tf.config import AlbertConfig
 from albert_tf.data.errors import UserError
-from albert_tf.data.files import file_exists, write_file
-from albert_tf.tokenization.base import WORD_START, Tokenizer
+from albert_tf.data.files import file_exists, read_file, write_file
+from albert_tf.tokenization.base import SPECIAL_TOKENS, WORD_START, Tokenizer
+from albert_tf.tokenization.library import (
+    CONFIG_FILE,
+    JSON_FILE,
+    LibraryTokenizer,
+    open_library,
+    require_own_rules,
+)
+from albert_tf.tokenization.library import library_ids as ids_of
 from albert_tf.tokenization.sentence_piece import SentencePieceTokenizer
 from albert_tf.tokenization.word_piece import MAX_WORD_LENGTH, WordPieceTokenizer, word_character
 
 Rules = dict[str, Any]
+SENTENCEPIECE_FILE = "spiece.model"
+WORDPIECE_FILE = "vocab.txt"
 
 # The other planes of Unicode contain no punctuation, controls, marks or ideographs of WordPiece.
 _CODES = (range(0xD800), range(0xE000, 0x30000), range(0xE0000, 0xE1000))
@@ -36,17 +44,25 @@ _CODES = (range(0xD800), range(0xE000, 0x30000), range(0xE0000, 0xE1000))
 def write_tokenizer(directory: str, tokenizer: Tokenizer, config: AlbertConfig) -> None:
     """Writes the files that `AutoTokenizer.from_pretrained` needs."""
     if isinstance(tokenizer, SentencePieceTokenizer):
-        write_file(os.path.join(directory, files.SENTENCEPIECE_FILE), tokenizer.model_proto)
+        write_file(os.path.join(directory, SENTENCEPIECE_FILE), tokenizer.model_proto)
+    elif isinstance(tokenizer, LibraryTokenizer):
+        write_file(os.path.join(directory, JSON_FILE), tokenizer.content)
     else:
-        lines = files.vocabulary_lines(tokenizer.tokens)
-        write_file(os.path.join(directory, files.WORDPIECE_FILE), lines)
+        lines = vocabulary_lines(tokenizer.tokens)
+        write_file(os.path.join(directory, WORDPIECE_FILE), lines)
     try:
-        write_json(directory, files.JSON_FILE, tokenizer_json(tokenizer))
+        if not isinstance(tokenizer, LibraryTokenizer):
+            write_json(directory, JSON_FILE, tokenizer_json(tokenizer))
     except UserError as error:
-        logging.warning("%s is not written, so `AutoTokenizer` fails: %s", files.JSON_FILE, error)
+        logging.warning("%s is not written, so `AutoTokenizer` fails: %s", JSON_FILE, error)
     # The AlbertTokenizer and BertTokenizer of transformers 5 would ignore the rules of the file.
     settings = _settings(tokenizer, config, "PreTrainedTokenizerFast")
-    write_json(directory, files.CONFIG_FILE, settings)
+    write_json(directory, CONFIG_FILE, settings)
+
+
+def vocabulary_lines(tokens: Sequence[str]) -> bytes:
+    """Returns the content of a `vocab.txt`."""
+    return "".join(f"{token}\n" for token in tokens).encode()
 
 
 def javascript_files(tokenizer: Tokenizer, config: AlbertConfig) -> dict[str, Rules]:
@@ -56,6 +72,7 @@ def javascript_files(tokenizer: Tokenizer, config: AlbertConfig) -> dict[str, Ru
     does, but with other zero-width characters. Equivalent replacements are written instead. Raises
     `ValueError` if JavaScript cannot reproduce the ids.
     """
+    require_own_rules(tokenizer, "The model for transformers.js")
     rules = tokenizer_json(tokenizer)
     steps: list[Rules] = []
     if rules["model"]["type"] == "Unigram" and rules["model"]["byte_fallback"]:
@@ -66,20 +83,22 @@ def javascript_files(tokenizer: Tokenizer, config: AlbertConfig) -> dict[str, Ru
     rules["normalizer"]["normalizers"] = steps
     # In JavaScript, only this class returns segment ids. Without them, results of pairs are wrong.
     settings = _settings(tokenizer, config, "AlbertTokenizer")
-    return {files.JSON_FILE: rules, files.CONFIG_FILE: settings}
+    return {JSON_FILE: rules, CONFIG_FILE: settings}
 
 
 def _settings(tokenizer: Tokenizer, config: AlbertConfig, tokenizer_class: str) -> Rules:
     """Returns the content of `tokenizer_config.json`."""
-    tokens = ("pad_token", "unk_token", "cls_token", "sep_token", "mask_token")
     accents: Rules = {"strip_accents": None}
     if isinstance(tokenizer, SentencePieceTokenizer):
         accents = {"keep_accents": tokenizer.keep_accents}
+    lower_case = {"do_lower_case": tokenizer.do_lower_case}
+    if isinstance(tokenizer, LibraryTokenizer):  # set by its normalizer
+        accents = lower_case = {}
     return {
         "tokenizer_class": tokenizer_class,
         **accents,
-        **{name: getattr(tokenizer, name) for name in tokens},
-        "do_lower_case": tokenizer.do_lower_case,
+        **{name: getattr(tokenizer, name) for name in SPECIAL_TOKENS},
+        **lower_case,
         "model_max_length": config.max_position_embeddings,
         # transformers 5 omits segment ids by default, which changes the results of pairs.
         "model_input_names": ["input_ids", "token_type_ids", "attention_mask"],
@@ -88,15 +107,10 @@ def _settings(tokenizer: Tokenizer, config: AlbertConfig, tokenizer_class: str) 
 
 def library_ids(directory: str, texts: Sequence[str]) -> list[list[int]] | str:
     """Returns the ids of texts by the tokenizers library, or why they cannot be compared."""
-    path = os.path.join(directory, files.JSON_FILE)
+    path = os.path.join(directory, JSON_FILE)
     if not file_exists(path):
-        return f"no {files.JSON_FILE} was written for transformers, see the warning"
-    try:
-        import tokenizers
-    except ImportError:
-        return "ids were not compared, because the tokenizers library is not installed"
-    library = tokenizers.Tokenizer.from_file(path)
-    return [found.ids for found in library.encode_batch(texts, add_special_tokens=False)]
+        return f"no {JSON_FILE} was written for transformers, see the warning"
+    return ids_of(open_library(read_file(path), path), texts, path)
 
 
 def write_json(directory: str, name: str, values: dict[str, Any]) -> None:
@@ -274,6 +288,12 @@ def _metaspace(scheme: str) -> Rules:
     return _rule("Metaspace", replacement=WORD_START, prepend_scheme=scheme, split=True)
 
 
+# As in `str.lower`, a capital sigma is final after a cased letter and before none. Case-ignorable
+# characters between them do not count; at most three before the sigma are recognized, because
+# some libraries need expressions of limited length there.
+_CASED, _IGNORED = r"[^\P{Cased}\p{Case_Ignorable}]", r"\p{Case_Ignorable}"
+_AFTER_CASED = "|".join(f"(?<={_CASED}{_IGNORED * count}Σ)" for count in range(4))
+FINAL_SIGMA = f"Σ(?:{_AFTER_CASED})(?!{_IGNORED}*{_CASED})"
 _LOWERCASE = (_replace(FINAL_SIGMA, "ς"), _rule("Lowercase"))
 _COMPATIBLE = {"NFKC", "NFKD"}  # these rules leave no compatibility characters
 

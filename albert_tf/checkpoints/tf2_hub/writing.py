@@ -20,6 +20,7 @@ from albert_tf.data.files import raise_write_errors
 from albert_tf.modeling.models import AlbertForPretraining
 from albert_tf.modeling.original_names import PRETRAINING_HEADS, is_of_pretraining, original_names
 from albert_tf.modeling.parameter_sharing import ENCODER_PREFIX
+from albert_tf.tokenization.library import require_own_rules
 from albert_tf.tokenization.sentence_piece import SentencePieceTokenizer
 
 DEFAULT_SIGNATURE = "serving_default"
@@ -186,6 +187,7 @@ class Reusable(tf.Module):
 
 def unsupported_weights(stored: StoredModel) -> list[str]:
     """Returns the names of unsupported weights: other heads and moments."""
+    require_own_rules(stored.tokenizer, "A TF-Hub module")
     return [name for name in stored.weights if not is_of_pretraining(name)]
 
 

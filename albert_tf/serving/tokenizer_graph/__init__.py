@@ -6,6 +6,7 @@ from albert_tf.serving.tokenizer_graph.characters import ragged
 from albert_tf.serving.tokenizer_graph.sentence_piece import SentencePieceGraph
 from albert_tf.serving.tokenizer_graph.word_piece import WordPieceGraph
 from albert_tf.tokenization.base import Tokenizer
+from albert_tf.tokenization.library import require_own_rules
 from albert_tf.tokenization.sentence_piece import SentencePieceTokenizer
 from albert_tf.tokenization.word_piece import WordPieceTokenizer
 
@@ -24,6 +25,7 @@ class GraphTokenizer(tf.Module):
 
     def __init__(self, tokenizer: Tokenizer) -> None:
         super().__init__()
+        require_own_rules(tokenizer, "A model that takes texts")
         self._graph: SentencePieceGraph | WordPieceGraph
         if isinstance(tokenizer, SentencePieceTokenizer):
             self._graph = SentencePieceGraph(tokenizer)
