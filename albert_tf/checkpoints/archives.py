@@ -232,7 +232,7 @@ def _checked_parts(member: tarfile.TarInfo, is_global: bool) -> list[str]:
     ):
         problem = "is too long or too deep"
     elif member.size < 0 or is_global:
-        problem = f"has {member.size} bytes, or a name or size for all members"
+        problem = "has a negative size, or a name or size that is set for all members"
     if problem:
         raise tarfile.ReadError(f"its member {name[:100]!r} {problem}")
     return parts

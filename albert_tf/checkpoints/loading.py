@@ -29,7 +29,7 @@ from albert_tf.checkpoints.stored_heads import (
     heads_in,
 )
 from albert_tf.checkpoints.stored_model import GLOBAL_STEP, StoredModel, Weights
-from albert_tf.checkpoints.stored_task import TOKENS, UNCLEAR, UNNAMED, StoredTask
+from albert_tf.checkpoints.stored_task import MULTIPLE_CHOICE, TOKENS, UNCLEAR, UNNAMED, StoredTask
 from albert_tf.config import BFLOAT16, FLOAT32, AlbertConfig
 from albert_tf.data.arguments import as_path, check_choice
 from albert_tf.data.errors import UserError
@@ -37,7 +37,7 @@ from albert_tf.data.strict_json import listed
 from albert_tf.modeling.answering import warn_of_slow_bfloat16
 from albert_tf.modeling.encoder import AlbertEncoder, ConfiguredModel
 from albert_tf.modeling.layers import PENDING
-from albert_tf.modeling.models import AlbertForTokenClassification
+from albert_tf.modeling.models import AlbertForMultipleChoice, AlbertForTokenClassification
 from albert_tf.modeling.original_names import (
     PRETRAINING_HEADS,
     SLOT_NAMES,
@@ -54,6 +54,12 @@ _MAX_MISSING = 50_000_000  # fewer missing parameters are reported by name, afte
 # Group, inner group, part and number of a block variable.
 _NUMBERED_PART = re.compile(r"/group_(\d+)/inner_group_(\d+)/(attention|ffn)_(\d+)/")
 _PART_SCOPE = re.compile(r"group_\d+/inner_group_\d+/\w+/")
+_UNCLEAR = (
+    "config.json does not show whether its classifier is one of texts, words or options. Load it "
+    "with TextClassifier, TokenClassifier or MultipleChoice, or with the class of Keras, such as "
+    'AlbertForTokenClassification; or set "architectures" in a copy of config.json, such as to '
+    '["AlbertForTokenClassification"].'
+)
 
 
 def load(path: str | os.PathLike, *, albert_config_file: str | None = None) -> keras.Model:
@@ -71,7 +77,8 @@ def load(path: str | os.PathLike, *, albert_config_file: str | None = None) -> k
         `AlbertForQuestionAnswering`, `AlbertForClassification`, `AlbertForTokenClassification`,
         `AlbertForMultipleChoice` or `AlbertForPretraining`, or an `AlbertEncoder` without a head.
         If the task is not stored, a classifier is loaded as a text classifier, and a single score
-        per text as a regression. docs/formats.md describes other classes of transformers.
+        per text as a regression. Classifiers of other classes than those of transformers are
+        omitted with a warning; load them with a class such as `TextClassifier`.
 
     Raises:
         ValueError: there is no model, it is incomplete or of another architecture, or the
@@ -128,6 +135,8 @@ def build_kind(
     stored, `task` is used.
     """
     shapes, task = stored.weights.shapes, _stated(stored.task or task, kinds)
+    if task and task.name == UNCLEAR:
+        raise UserError(f"path must be {wanted}. {stored.path!r}: {_UNCLEAR}")
     if not issubclass(head_in(shapes, task).model_class, kinds):
         heads = ", ".join(heads_in(shapes)) or "none"
         name = stored.task.name if stored.task else UNCLEAR
@@ -198,9 +207,12 @@ def build_as(
 
 
 def _stated(task: StoredTask | None, kinds: type | tuple[type, ...]) -> StoredTask | None:
-    """Returns the task; a single class states whether an unclear classifier is of tokens."""
+    """Returns the task; a single class states the kind of an unclear classifier."""
     if task is None or isinstance(kinds, tuple):
         return task
+    is_score = task.name == UNCLEAR and not task.labels.names
+    if is_score and issubclass(kinds, AlbertForMultipleChoice):
+        return StoredTask(MULTIPLE_CHOICE)
     return task.named(TOKENS if issubclass(kinds, AlbertForTokenClassification) else UNNAMED)
 
 
@@ -253,7 +265,8 @@ def read_model(
     if with_optimizer:
         weights.update(_read_slots(report, stored.weights))
     step = stored.weights.global_step
-    return dataclasses.replace(stored.with_weights(weights), global_step=step), report
+    task = None if stored.task and stored.task.name == UNCLEAR else stored.task
+    return dataclasses.replace(stored.with_weights(weights), global_step=step, task=task), report
 
 
 def build(
@@ -266,13 +279,9 @@ def build(
     """
     config, task, shapes = stored.required_config, task or stored.task, stored.weights.shapes
     if task and task.name == UNCLEAR:
-        raise LoadError(
-            f"{stored.path} contains a classifier of texts or of tokens: its config.json does not "
-            'show which. Set "architectures" in a copy of it to ["AlbertForSequenceClassification"]'
-            ' or ["AlbertForTokenClassification"], or load it with TextClassifier or '
-            "TokenClassifier."
-        )
-    check_head(stored.path, shapes, stored.task)
+        logging.warning("%s is loaded without its classifier: %s", stored.path, _UNCLEAR)
+        task, shapes = None, {n: s for n, s in shapes.items() if not n.startswith("output_")}
+    check_head(stored.path, shapes, task and stored.task)
     stored_parameters = sum(map(math.prod, shapes.values()))
     check_parameters(stored.path, config, stored_parameters + _MAX_MISSING)
     model, report = new_model(

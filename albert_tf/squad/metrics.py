@@ -139,26 +139,20 @@ def v2_scores(
     """
     unmarked = [q for q in questions if not q.answers and not q.is_impossible]
     _warn(questions, unmarked, "neither a reference nor is_impossible: treated as unanswerable")
-    given = [answers[question.qas_id] for question in questions]
-    references = [
-        [text for text, _ in question.answers if normalize_answer(text)] or [""]
-        for question in questions
-    ]
-    pairs = list(zip(given, references, strict=True))
+    pairs = [(answers[question.qas_id], _references(question)) for question in questions]
     raw = {
         "exact": np.array([exact_match(*pair) for pair in pairs]),
         "f1": np.array([f1(*pair, 2) for pair in pairs]),
     }
     odds = np.array([null_odds[question.qas_id] for question in questions], np.float64)
     has_answer = np.array([bool(question.answers) for question in questions])
-    is_empty = np.array([not answer for answer in given])
+    losses = np.array([-1.0 * bool(answer) for answer, _ in pairs])  # of unanswerable questions
     best: dict[str, float] = {}
     for name, values in raw.items():
-        gains = np.where(has_answer, values, -1.0 * ~is_empty)
+        gains = np.where(has_answer, values, losses)
         best |= _best_threshold(name, float(np.sum(~has_answer)), gains, odds)
-    if threshold is None:
-        threshold = best["best_f1_thresh"]
-    empty_scores = np.array([texts == [""] for texts in references])  # scores of empty answers
+    threshold = best["best_f1_thresh"] if threshold is None else threshold
+    empty_scores = np.array([texts == [""] for _, texts in pairs])  # scores of empty answers
     written = {name: np.where(odds >= threshold, empty_scores, v) for name, v in raw.items()}
     is_none = odds > _NO_ANSWER_LIMIT
     final = {name: np.where(is_none, ~has_answer, v) for name, v in written.items()}
@@ -170,6 +164,10 @@ def v2_scores(
             results[f"{prefix}total"] = int(part.sum())
     results |= {f"predictions_{name}": _percent(values) for name, values in written.items()}
     return {**results, **best, "null_score_diff_threshold": threshold}
+
+
+def _references(question: Question) -> list[str]:
+    return [text for text, _ in question.answers if normalize_answer(text)] or [""]
 
 
 def _best_threshold(

@@ -83,6 +83,7 @@ def write_results(results_dir: str, runs: Runs, model: str | None = None) -> str
     scores.
     """
     name = _released_model(model) if model else None
+    shown_model = name or (model and without_secrets(model))
     header = ["task", "metric", "median", "min to max", "seeds"]
     cells = [header + [f"published, {name}"] * bool(name)]
     rows: list[dict[str, Any]] = []
@@ -97,17 +98,13 @@ def write_results(results_dir: str, runs: Runs, model: str | None = None) -> str
             cells.append([title, _METRICS[metric], f"{median:.1f}", f"{low:.1f} to {high:.1f}"])
             cells[-1] += [str(len(seeds))] + [str(published or "-")] * bool(name)
     notes = ["In percent, on the development sets, at the best checkpoint of each run."]
-    notes += [f"Model: {name or without_secrets(model)}."] if model else []
+    notes += [f"Model: {shown_model}."] if model else []
     for task in dict(_ROWS):
         missing = [seed for seed, values in sorted(runs.get(task, {}).items()) if not values]
         notes += [f"No scores: {task}-seed{seed}." for seed in missing]
         notes += _constant_answers(task, [row for row in rows if row["task"] == task])
     figure = _figure(["\n".join(row[:2]) for row in cells[1:]], rows)
-    content = {
-        "model": name or (model and without_secrets(model)),
-        "unit": "percent",
-        "scores": rows,
-    }
+    content = {"model": shown_model, "unit": "percent", "scores": rows}
     return write_table(os.path.join(results_dir, "glue_results"), cells, notes, content, figure)
 
 

@@ -66,7 +66,6 @@ from albert_tf.modeling.models import (
     AlbertForQuestionAnswering,
     AlbertForTokenClassification,
 )
-from albert_tf.modeling.parameter_sharing import POOLER
 
 CONFIG_FILE = "config.json"
 _KEYS_OF_CONFIG = (*TRANSFORMERS_KEYS, "num_hidden_groups")
@@ -121,15 +120,6 @@ _TASKS = {
     _CHOICE: (MULTIPLE_CHOICE,),
     _TOKENS: (TOKENS,),
 }
-
-# Parts of the names of other classes with the same heads.
-_CLASS_NAMES = {
-    _TOKENS: re.compile(r"Token|Tagg|Labell?ing|(Ner|NER|Pos|POS|Crf|CRF)(?![a-z])"),
-    _CHOICE: re.compile(r"Choice"),
-    _CLASSIFICATION: re.compile(r"Sequence|Sentence|Text|Regression|Sentiment|MultiLabel"),
-}
-_TOKEN_TASKS = ("ner", "pos", "chunk")  # in `finetuning_task`
-_TAG = re.compile(r"[BILUESM]-.+")  # of the schemes IOB, BILOU, IOBES and BMES
 
 
 def is_here(path: str) -> bool:
@@ -207,25 +197,12 @@ def _architecture_of(values: Mapping[str, Any]) -> str | None:
     return re.sub("^(TF|Flax)", "", name) if isinstance(name, str) else None
 
 
-def _class_of_head(values: Mapping[str, Any], shapes: Shapes, where: str) -> str | None:
-    """Returns the class of transformers with the same head as another class.
-
-    `None` if the weights determine the task, `UNCLEAR` if they may classify texts or tokens.
-    """
-    architecture, is_tagging = _architecture_of(values) or "", values.get(_TASK_KEY) in _TOKEN_TASKS
+def _class_of_head(values: Mapping[str, Any], shapes: Shapes) -> str | None:
+    """Returns the class of transformers with the head of an unknown class, `UNCLEAR` or `None`."""
     if SPAN_HEADS[SQUAD_TASKS[1]] in shapes:
         return _QUESTIONS
     if CLASSIFIER not in shapes:
         return None
-    for kind, pattern in _CLASS_NAMES.items():
-        if pattern.search(architecture):
-            return kind
-    if shapes[CLASSIFIER][0] == 1:  # a score per text or option
-        return None
-    has_pooler = any(name.startswith(POOLER) for name in shapes)
-    has_crf = any(name.startswith("crf.") for name in shapes)
-    if has_crf or not has_pooler or is_tagging or _are_tags(_label_names(values, where)):
-        return _TOKENS
     is_of_texts = values.get("problem_type") or _text_task(values) != UNNAMED
     return _CLASSIFICATION if is_of_texts else UNCLEAR
 
@@ -236,13 +213,6 @@ def _text_task(values: Mapping[str, Any]) -> str:
         return glue_task_name(str(values.get(_TASK_KEY)))
     except ValueError:
         return UNNAMED
-
-
-def _are_tags(names: Sequence[str]) -> bool:
-    """Returns whether labels follow a scheme such as IOB."""
-    tags = {name.upper().replace("_", "-") for name in names}
-    has_outside = "O" in tags and (any(map(_TAG.fullmatch, tags)) or {"B", "I"} <= tags)
-    return has_outside or any(tag[:2] == "B-" and "I" + tag[1:] in tags for tag in tags)
 
 
 def read_config(path: str) -> AlbertConfig:
@@ -382,7 +352,7 @@ def _stored_task(
     shapes: Shapes = {}
     if architecture not in _ARCHITECTURES.values():
         shapes = open_file().shapes
-        architecture = _class_of_head(values, shapes, where)
+        architecture = _class_of_head(values, shapes)
     if architecture in (_QUESTIONS, _CHOICE):
         return StoredTask(_TASKS[architecture][0])
     if architecture is None:

@@ -79,19 +79,9 @@ def class_of(path) -> type:
 @pytest.mark.parametrize(
     ("values", "names", "extra"),
     [
-        ({"architectures": ["AlbertSoftmaxForNer"]}, NOUNS, POOLER),
-        ({"architectures": ["AlbertNERModel"]}, None, POOLER),
-        ({"architectures": ["AlbertForSequenceLabeling"]}, NOUNS, POOLER),
         ({"architectures": ["TFAlbertForTokenClassification"]}, NOUNS, POOLER),
         ({"architectures": ["FlaxAlbertForTokenClassification"]}, TAGS, POOLER),
-        ({"architectures": ["MyModel"]}, TAGS, POOLER),
-        ({"architectures": ["AlbertForMaskedLM"]}, ("b-x", "i-x", "pad"), POOLER),
-        ({"architectures": ["MyModel"]}, ("I-PER", "I-ORG", "O"), POOLER),  # IOB1
-        ({"architectures": None}, ("O", "U-PER", "L-PER"), POOLER),  # BILOU
-        ({"architectures": None}, ("B", "I", "O"), POOLER),
-        ({"architectures": None, "finetuning_task": "pos"}, NOUNS, POOLER),
-        ({"architectures": None}, NOUNS, {}),  # only text classifiers need a pooler
-        ({"architectures": ["AlbertModel"]}, None, {}),
+        ({"architectures": ["AlbertForTokenClassification"]}, None, {}),
     ],
 )
 def test_classifiers_of_tokens_are_detected(variant, values, names, extra):
@@ -106,7 +96,6 @@ def test_classifiers_of_tokens_are_detected(variant, values, names, extra):
     "values",
     [
         {"architectures": ["TFAlbertForSequenceClassification"]},
-        {"architectures": ["AlbertForSequenceClassificationWithFocalLoss"]},
         {"architectures": None, "problem_type": "single_label_classification"},
         {"architectures": ["MyModel"], "finetuning_task": "mnli"},
     ],
@@ -118,26 +107,25 @@ def test_classifiers_of_texts_are_detected(variant, values):
 
 
 @pytest.mark.parametrize(
-    ("name", "extra", "architecture"),
+    ("name", "extra", "architecture", "kind"),
     [
-        ("tokens", POOLER, "AlbertSoftmaxForNer"),
-        ("tokens", {}, "AlbertModel"),
-        ("classifier", {}, "TFAlbertForSequenceClassification"),
+        ("tokens", POOLER, "AlbertSoftmaxForNer", AlbertForTokenClassification),
+        ("tokens", {}, "AlbertModel", AlbertForTokenClassification),
+        ("classifier", {}, "TFAlbertForSequenceClassification", AlbertForClassification),
+        ("classifier", {}, "MyModel", AlbertForClassification),
     ],
 )
-def test_outputs_of_other_classes(variant, name, extra, architecture):
+def test_outputs_of_other_classes(variant, name, extra, architecture, kind):
     path = variant(name, NOUNS, extra, architectures=[architecture])
     with np.load(models.RECORDED / "outputs.npz") as file:
         expected = file[f"theirs/{name}/logits"]
-    logits = albert_tf.load(path)(encoder_inputs())["logits"]
+    logits = kind.load(path)(encoder_inputs())["logits"]
     np.testing.assert_allclose(logits, expected, rtol=0, atol=1e-5)
 
 
 @pytest.mark.parametrize(
     ("name", "architecture", "kind"),
     [
-        ("choice", "AlbertForMultipleChoiceSwag", AlbertForMultipleChoice),
-        ("regression", "MyModel", AlbertForClassification),
         ("questions", "MySpans", AlbertForQuestionAnswering),
         ("masked_lm", "MyModel", albert_tf.AlbertForPretraining),
         ("encoder", "AlbertForNer", albert_tf.AlbertEncoder),
@@ -147,12 +135,20 @@ def test_other_heads_of_other_classes(variant, name, architecture, kind):
     assert class_of(variant(name, architectures=[architecture])) is kind
 
 
-@pytest.mark.parametrize("architectures", [None, [], ["MyModel"], ["AlbertForMaskedLM"]])
-def test_unclear_classifiers_must_be_stated(variant, architectures):
+@pytest.mark.parametrize("architectures", [None, ["AlbertSoftmaxForNer"], ["AlbertForMaskedLM"]])
+def test_unclear_classifiers_are_omitted_without_a_class(variant, warnings, architectures):
     path = variant("classifier", NOUNS, architectures=architectures, finetuning_task=None)
-    for action in (albert_tf.load, read_model, lambda path: list(describe(path))):
-        with pytest.raises(LoadError, match=r"texts or of tokens.*architectures"):
-            action(str(path))
+    loaded = albert_tf.load(path)
+    assert type(loaded) is albert_tf.AlbertEncoder
+    assert loaded.trained_task is None
+    (line,) = warnings
+    assert "TextClassifier, TokenClassifier or MultipleChoice" in line
+    stored, _ = read_model(str(path))
+    assert stored.task is None
+    assert not any(name.startswith("output_") for name in stored.weights)
+    assert "Parameters of AlbertEncoder" in list(describe(str(path)))
+    with pytest.raises(ValueError, match=r"a trained model.*architectures"):
+        build_kind(open_model(str(path)), (AlbertForClassification,), "a trained model")
     for name in ("tokens", "rte"):
         task = stored_task(str(path / models.WEIGHTS), name)
         assert (task.name, task.labels.names) == (name, NOUNS)
@@ -170,6 +166,15 @@ def test_unclear_classifiers_are_loaded_by_a_class(variant):
     assert model.trained_task == StoredTask("tokens", Labels(NOUNS), None)
     with pytest.raises(ValueError, match="a multiple-choice model"):
         build_kind(stored, AlbertForMultipleChoice, "a multiple-choice model")
+
+
+def test_unclear_scores_are_loaded_by_a_class(variant):
+    path = variant("choice", architectures=["AlbertForMultipleChoiceSwag"])
+    assert type(albert_tf.load(path)) is albert_tf.AlbertEncoder
+    assert AlbertForClassification.load(path).num_labels == 1
+    model = AlbertForMultipleChoice.load(path)
+    assert model.trained_task == StoredTask("race")
+    assert not model.has_new_head
 
 
 @pytest.mark.parametrize(
@@ -197,7 +202,9 @@ def test_several_encoders_are_rejected(variant):
 
 def test_unused_weights_are_named(variant, warnings):
     extra = {"crf.transitions": np.ones((3, 3), "f"), "start_fc.bias": np.ones(2, "f")}
-    albert_tf.load(variant("tokens", TAGS, extra, architectures=["AlbertCrfForNer"]))
+    AlbertForTokenClassification.load(
+        variant("tokens", TAGS, extra, architectures=["AlbertCrfForNer"])
+    )
     (line,) = warnings
     assert "'crf.transitions', 'start_fc.bias'" in line
 
