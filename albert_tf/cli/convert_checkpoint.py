@@ -46,18 +46,10 @@ FLAGS = Flags(ConversionSettings)
 def run(settings: ConversionSettings) -> None:
     from albert_tf.checkpoints.convert import convert
 
-    model = settings.model
-    if settings.checkpoint_name:
-        model = os.path.join(model, settings.checkpoint_name)
-    report = convert(
-        model,
-        settings.format,
-        settings.output_dir,
-        with_optimizer=settings.with_optimizer,
-        dtype=settings.dtype,
-        dry_run=settings.dry_run,
-        **settings.parts(),
-    )
+    arguments = settings.arguments()
+    if name := arguments.pop("checkpoint_name"):
+        arguments["path"] = os.path.join(settings.model, name)
+    report = convert(**arguments)
     if not settings.dry_run:
         print(*report.lines(), sep="\n")
 

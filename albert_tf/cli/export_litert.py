@@ -42,15 +42,7 @@ FLAGS = Flags(LiteRTSettings)
 def run(settings: LiteRTSettings) -> None:
     from albert_tf.tools.exports import export_litert
 
-    agreements = export_litert(
-        settings.model,
-        settings.output_file,
-        quantization=settings.quantization,
-        max_seq_length=settings.max_seq_length,
-        batch_size=settings.batch_size,
-        dry_run=settings.dry_run,
-        **settings.parts(),
-    )
+    agreements = export_litert(**settings.arguments())
     if not settings.dry_run:
         print_agreements(settings.output_file, settings.quantization, agreements)
 

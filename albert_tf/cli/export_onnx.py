@@ -43,18 +43,8 @@ FLAGS = Flags(OnnxSettings)
 def run(settings: OnnxSettings) -> None:
     from albert_tf.tools.exports import export_onnx
 
-    is_file = settings.layout == "file"
-    output_file = settings.output_file or ("model.onnx" if is_file else None)
-    agreements = export_onnx(
-        settings.model,
-        output_file,
-        quantization=settings.quantization,
-        encoder_only=settings.encoder_only,
-        layout=settings.layout,
-        output_dir=settings.output_dir,
-        dry_run=settings.dry_run,
-        **settings.parts(),
-    )
+    output_file = settings.output_file or ("model.onnx" if settings.layout == "file" else None)
+    agreements = export_onnx(**{**settings.arguments(), "output_file": output_file})
     if settings.dry_run:
         return
     if output_file:

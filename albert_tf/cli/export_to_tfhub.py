@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from albert_tf.cli.app import command
 from albert_tf.cli.flags import Flags, PretrainedModel
-from albert_tf.settings import TokenizerRules, dry_run_setting, required, setting
+from albert_tf.settings import TokenizerRules, dry_run_setting, required, setting, settings_of
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,15 +47,9 @@ def run(settings: HubSettings) -> None:
     from albert_tf.checkpoints.model_choice import model_in
     from albert_tf.serving.hub import export_hub_module
 
-    model = model_in(*settings.location())
-    report = export_hub_module(
-        model,
-        settings.export_path,
-        format=settings.format,
-        preprocessor_path=settings.preprocessor_path,
-        dry_run=settings.dry_run,
-        **settings.rules(),
-    )
+    of_model = settings_of(PretrainedModel)
+    options = {name: value for name, value in vars(settings).items() if name not in of_model}
+    report = export_hub_module(model_in(*settings.location()), **options)
     if not settings.dry_run:
         print(*report.lines(), sep="\n")
 

@@ -130,9 +130,9 @@ class ModelParts(TokenizerRules):
         SentencePiece model, if --model has none.""")
     vocab_file: str | None = setting(None, "Model")("WordPiece vocabulary, if --model has none.")
 
-    def parts(self) -> dict[str, Any]:
-        """Returns the settings as arguments of `choose_model`."""
-        return {name: getattr(self, name) for name in settings_of(ModelParts)}
+    def arguments(self) -> dict[str, Any]:
+        """Returns the settings as arguments of the function that the command runs."""
+        return {"path" if name == "model" else name: value for name, value in vars(self).items()}
 
 
 @dataclass(frozen=True, kw_only=True)
