@@ -7,7 +7,8 @@ prepare data never import TensorFlow. `__init__.pyi` lists the names.
 import importlib
 from typing import Any
 
-from albert_tf.lazy_imports import import_quietly, register_keras_classes, stub_imports, wrap_import
+from albert_tf.data.streams import import_quietly
+from albert_tf.lazy_imports import register_keras_classes, stub_imports, wrap_import
 
 _MODULES = stub_imports(__file__)
 __all__ = list(_MODULES)

@@ -1,9 +1,7 @@
-"""Imports on first use: the public names, the classes in Keras's registry, TensorFlow."""
+"""Imports on first use: the public names, and the classes in Keras's registry."""
 
 import ast
-import glob
 import importlib
-import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from importlib.abc import MetaPathFinder
@@ -12,7 +10,6 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-CPP_LOG_LEVEL = "TF_CPP_MIN_LOG_LEVEL"  # environment variable that TensorFlow reads
 _KERAS_MODULES = tuple(
     f"albert_tf.{name}"
     for name in ("modeling.encoder", "modeling.losses", "modeling.models", "training.optimization")
@@ -46,26 +43,6 @@ def wrap_import(name: str, run: Callable[[Callable[[ModuleType], None], ModuleTy
             return spec
 
     sys.meta_path.insert(0, Finder())
-
-
-def import_quietly(execute: Callable[[ModuleType], None], module: ModuleType) -> None:
-    """Imports TensorFlow without the messages of its start, unless absl logs debug messages.
-
-    Sets the level of its C++ logs, unless it is set, to errors or, without a GPU, to fatal errors.
-    """
-    from absl import logging
-
-    from albert_tf.data.streams import hidden_standard_error
-
-    if logging.level_debug():
-        execute(module)
-        return
-    # TensorFlow logs a missing GPU as an error.
-    has_gpu = glob.glob("/dev/nvidia*") or os.path.exists("/dev/dxg")  # WSL has dxg
-    is_hidden = os.environ.get("CUDA_VISIBLE_DEVICES") in ("", "-1")
-    os.environ.setdefault(CPP_LOG_LEVEL, "2" if has_gpu and not is_hidden else "3")
-    with hidden_standard_error():  # some lines precede the check of the level
-        execute(module)
 
 
 class _LazyClass:

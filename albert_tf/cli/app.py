@@ -22,11 +22,11 @@ from albert_tf.data.errors import UserError, printable
 from albert_tf.data.files import WriteError, advice_on, is_missing_file_system
 from albert_tf.data.log_file import COLUMNS, PACKAGE
 from albert_tf.data.streams import (
+    CPP_LOG_LEVEL,
     STANDARD_INPUT,
     discard_standard_output,
     flush_standard_output,
 )
-from albert_tf.lazy_imports import CPP_LOG_LEVEL
 from albert_tf.settings import GROUPS
 from albert_tf.training.directory_lock import DirectoryLockedError
 from albert_tf.training.interruption import end_on_signals

@@ -1,5 +1,6 @@
 """Standard input, standard output, pipes, and lines of text."""
 
+import glob
 import os
 import signal
 import sys
@@ -7,6 +8,7 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from itertools import chain, islice
+from types import ModuleType
 from typing import IO, NoReturn, TypeVar
 
 from albert_tf.data.errors import UserError
@@ -19,6 +21,7 @@ from albert_tf.data.files import (
 )
 
 T = TypeVar("T")
+CPP_LOG_LEVEL = "TF_CPP_MIN_LOG_LEVEL"  # environment variable that TensorFlow reads
 STANDARD_INPUT = "-"
 _OUTPUT = "the standard output"
 _LINES_AT_ONCE = 1024
@@ -114,6 +117,24 @@ def hidden_standard_error() -> Iterator[None]:
         os.dup2(kept, 2)
         os.close(kept)
         os.waitpid(keeper, 0)
+
+
+def import_quietly(execute: Callable[[ModuleType], None], module: ModuleType) -> None:
+    """Imports TensorFlow without the messages of its start, unless absl logs debug messages.
+
+    Sets the level of its C++ logs, unless it is set, to errors or, without a GPU, to fatal errors.
+    """
+    from absl import logging  # takes time, and `import albert_tf` imports this module
+
+    if logging.level_debug():
+        execute(module)
+        return
+    # TensorFlow logs a missing GPU as an error.
+    has_gpu = glob.glob("/dev/nvidia*") or os.path.exists("/dev/dxg")  # WSL has dxg
+    is_hidden = os.environ.get("CUDA_VISIBLE_DEVICES") in ("", "-1")
+    os.environ.setdefault(CPP_LOG_LEVEL, "2" if has_gpu and not is_hidden else "3")
+    with hidden_standard_error():  # some lines precede the check of the level
+        execute(module)
 
 
 def _keep_until_end(pipe: int) -> NoReturn:

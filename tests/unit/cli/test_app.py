@@ -9,8 +9,8 @@ import sys
 import pytest
 from absl.flags import FLAGS
 
-from albert_tf import lazy_imports
 from albert_tf.cli import app, inspect, run_classifier
+from albert_tf.data import streams
 from albert_tf.data.errors import UserError
 from albert_tf.data.files import WriteError
 from tests.command_flags import flags_of
@@ -159,12 +159,12 @@ def test_output_of_an_aborted_import_is_shown(tmp_path):
 )
 def test_tensorflow_logs_errors_if_there_is_a_gpu(tmp_path, monkeypatch, devices, visible, level):
     (tmp_path / "tensorflow.py").write_text("")
-    monkeypatch.setattr(lazy_imports.glob, "glob", lambda pattern: devices)
-    monkeypatch.setattr(lazy_imports.os.path, "exists", lambda path: False)
+    monkeypatch.setattr(streams.glob, "glob", lambda pattern: devices)
+    monkeypatch.setattr(streams.os.path, "exists", lambda path: False)
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
     monkeypatch.delenv("TF_CPP_MIN_LOG_LEVEL")
     spec = importlib.util.spec_from_file_location("tensorflow", tmp_path / "tensorflow.py")
-    lazy_imports.import_quietly(spec.loader.exec_module, importlib.util.module_from_spec(spec))
+    streams.import_quietly(spec.loader.exec_module, importlib.util.module_from_spec(spec))
     assert os.environ["TF_CPP_MIN_LOG_LEVEL"] == level
 
 
