@@ -64,7 +64,7 @@ class Program:
 
     def printed(self) -> str:
         """Returns the output up to now, without line breaks in long lines."""
-        return re.sub(r"\n {4}(?=\S)", " ", self._printed.read_text())
+        return unwrapped(self._printed.read_text())
 
     def kill(self) -> None:
         """Kills the process."""
@@ -82,6 +82,11 @@ class Program:
         except TimeoutError:
             self.kill()
             raise AssertionError(f"No end after {TIMEOUT} s:\n{self.printed()}") from None
+
+
+def unwrapped(output: str) -> str:
+    """Removes the line breaks that commands insert into long lines of their log."""
+    return re.sub(r"\n {4}(?=\S)", " ", output)
 
 
 def run_program(script: str, folder: Path, flags: Mapping[str, Any]) -> Result:

@@ -317,13 +317,13 @@ def _evaluate(
                 load_complete(model, prefix)
             return JobResult(settings.output_dir)
         make_output_dir(settings.output_dir)
-        write_log_to(settings.output_dir)
         keeps_best = settings.eval_checkpoint == "all"
         if keeps_best:
             evaluation = comparable_evaluation(best, _evaluation(settings, task))
         log = EvaluationLog(on_log)
         for step in loaded_checkpoints(_checked(prefixes, task.sentence_loss), model):
             results = evaluator.evaluate()
+            write_log_to(settings.output_dir)
             log.evaluation(step, results)
             write_results(settings.output_dir, step, results)
             if keeps_best:

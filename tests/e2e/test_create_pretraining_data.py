@@ -16,7 +16,7 @@ from albert_tf.data.files import match_files
 from albert_tf.data.tfrecord import RecordError, count_records
 from albert_tf.pretraining.record_checks import check_record_files, check_sentence_pairs
 from albert_tf.pretraining.record_specs import pretraining_feature_specs
-from tests.programs import ROOT, TIMEOUT, command_line
+from tests.programs import ROOT, TIMEOUT, command_line, unwrapped
 
 
 @pytest.fixture(scope="module")
@@ -41,7 +41,7 @@ def run(path: str, *options: str, code: int = 0, **flags: Any) -> tuple[str, str
     process = start(path, *options, **flags)
     stdout, stderr = process.communicate()
     assert process.returncode == code, stderr
-    return stdout, stderr
+    return stdout, unwrapped(stderr)
 
 
 @pytest.fixture
@@ -78,7 +78,7 @@ def test_records_of_two_files(corpus: dict, tmp_path: Path, no_tensorflow: str) 
     assert len(list((tmp_path / "records").iterdir())) == 3
     _, log = run(no_tensorflow, **flags)
     assert match_files(f"{tmp_path}/records/*") == outputs
-    assert log.count(f"] The file {flags['vocab_file']} does not exist") == 1
+    assert log.count(f"warning: The file {flags['vocab_file']} does not exist") == 1
     assert "asks for 10 predictions in 64 tokens, but" in log
     assert "documents=60" in log
     assert "creating: " in log

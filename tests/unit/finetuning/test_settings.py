@@ -88,5 +88,6 @@ def test_contradicting_steps_are_rejected(given, named):
     ("epochs", "error"), [(0, ValueError), (math.inf, ValueError), ("2", TypeError)]
 )
 def test_errors_of_fit_name_its_argument(epochs, error):
+    arguments = (None, None, None, [], [], None, None, None, False)
     with pytest.raises(error, match=r"^`epochs` must be"):
-        fit_rows(None, None, None, [], [], None, None, train_batch_size=8, num_train_epochs=epochs)
+        fit_rows(*arguments, train_batch_size=8, num_train_epochs=epochs)
