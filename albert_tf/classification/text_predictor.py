@@ -11,13 +11,7 @@ from typing import NamedTuple
 from absl import logging
 
 from albert_tf.data.errors import UserError
-from albert_tf.data.streams import (
-    is_regular_file,
-    open_output,
-    parse_lines,
-    regrouped,
-    source_name,
-)
+from albert_tf.data.streams import is_regular_file, parse_lines, regrouped, source_name, write_lines
 from albert_tf.data.text_examples import TextExample
 from albert_tf.finetuning.metrics import label_text, predictions, probabilities
 from albert_tf.finetuning.predictor import Predictor
@@ -104,14 +98,11 @@ def predict_file(
     output. For errors see `check_file`.
     """
     is_pair = bool(predictor.pairs)
-    groups = _read_examples(path, is_pair) if examples is None else iter([examples])
-    if is_regular_file(path, "a text file"):
-        groups = regrouped(groups, TEXTS_AT_ONCE)
+    groups = _read_examples(path, is_pair) if examples is None else [examples]
+    is_live = not is_regular_file(path, "a text file")
+    parts = map(predictor.predict_examples, regrouped(groups, TEXTS_AT_ONCE, is_live=is_live))
     try:
-        with open_output(output_path) as out:
-            for examples in groups:
-                out.writelines(map(_format, predictor.predict_examples(examples)))
-                out.flush()
+        write_lines(output_path, (map(_format, predicted) for predicted in parts))
     finally:
         logging.info("Predicted %d texts", predictor.num_texts)
 
@@ -132,7 +123,7 @@ def _read_examples(path: str, is_pair: bool) -> Iterator[list[TextExample]]:
     return parse_lines(path, parse)
 
 
-def _format(prediction: TextPrediction) -> bytes:
+def _format(prediction: TextPrediction) -> str:
     fields = [label_cell(prediction.label)]
     fields += [f"{label_cell(name)}={p:.6f}" for name, p in prediction.probabilities.items()]
-    return ("\t".join(fields) + "\n").encode(errors="backslashreplace")
+    return "\t".join(fields)

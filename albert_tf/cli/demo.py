@@ -33,13 +33,7 @@ FLAGS = Flags(DemoSettings)
 def run(settings: DemoSettings) -> None:
     from albert_tf.tools.demo import run_demo
 
-    run_demo(
-        settings.output_dir,
-        num_train_steps=settings.num_train_steps,
-        vocab_size=settings.vocab_size,
-        max_documents=settings.max_documents,
-        num_fine_tuning_steps=settings.num_fine_tuning_steps,
-    )
+    run_demo(**vars(settings))
 
 
 main = command(__name__, __doc__, FLAGS, run, devices="all")

@@ -5,7 +5,7 @@ import os
 import signal
 import sys
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from itertools import chain, islice
 from types import ModuleType
@@ -193,8 +193,21 @@ def parse_lines(path: str, parse: Callable[[str, int], T]) -> Iterator[list[T]]:
             yield parsed
 
 
-def regrouped(groups: Iterable[Sequence[T]], size: int) -> Iterator[list[T]]:
-    """Yields the items in groups of `size`; the last group may be smaller."""
-    items = chain.from_iterable(groups)
-    while group := list(islice(items, size)):
-        yield group
+def regrouped(
+    groups: Iterable[Iterable[T]], size: int, *, is_live: bool = False
+) -> Iterator[list[T]]:
+    """Yields the items in groups of `size`; the last group may be smaller.
+
+    If `is_live`, larger groups are split, but no item waits for the items of the next group.
+    """
+    for items in map(iter, groups if is_live else [chain.from_iterable(groups)]):
+        while group := list(islice(items, size)):
+            yield group
+
+
+def write_lines(path: str | None, groups: Iterable[Iterable[str]]) -> None:
+    """Writes groups of lines, each before the next one is computed; see `open_output`."""
+    with open_output(path) as out:
+        for lines in groups:
+            out.writelines(f"{line}\n".encode(errors="backslashreplace") for line in lines)
+            out.flush()

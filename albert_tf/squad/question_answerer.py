@@ -30,10 +30,10 @@ from albert_tf.data.errors import UserError
 from albert_tf.data.streams import (
     is_regular_file,
     open_input,
-    open_output,
     read_lines,
     regrouped,
     source_name,
+    write_lines,
 )
 from albert_tf.data.strict_json import JsonValue, parse_json
 from albert_tf.data.tables import DataIssues
@@ -358,20 +358,17 @@ def answer_file(path: str, answerer: Answerer, output_path: str | None = None) -
     completely. If `output_path` is `None`, the answers are written to the standard output. For
     errors see `read_plain_questions`.
     """
+
+    def answers(questions: list[PlainQuestion]) -> Iterator[str]:
+        for question, found in zip(questions, answerer.answer_group(questions), strict=True):
+            yield json.dumps(found.to_json(question.question_id), ensure_ascii=False)
+
+    is_live = not is_regular_file(path, "a file of questions")
     try:
-        with open_input(path) as file, open_output(output_path) as out:
+        with open_input(path) as file:
             groups = read_plain_questions(read_lines(file), path)
-            if is_regular_file(path, "a file of questions"):
-                parts = regrouped(groups, _QUESTIONS_AT_ONCE)
-            else:
-                parts = (part for g in groups for part in regrouped([g], _QUESTIONS_AT_ONCE))
-            for questions in parts:
-                for question, answer in zip(
-                    questions, answerer.answer_group(questions), strict=True
-                ):
-                    line = json.dumps(answer.to_json(question.question_id), ensure_ascii=False)
-                    out.write(line.encode() + b"\n")
-                out.flush()
+            parts = regrouped(groups, _QUESTIONS_AT_ONCE, is_live=is_live)
+            write_lines(output_path, map(answers, parts))
     finally:
         logging.info("Answered %d questions", answerer.num_questions)
         answerer.issues.log()

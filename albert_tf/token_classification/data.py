@@ -28,7 +28,7 @@ from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from itertools import chain, islice
-from typing import IO, Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from albert_tf.data.errors import UserError
 from albert_tf.data.files import decode_utf8, encoding_error
@@ -424,16 +424,15 @@ def split_words(text: str) -> list[tuple[int, int]]:
     return [match.span() for match in _WORD.finditer(text.translate(_CLASSES))]
 
 
-def write_predictions(
+def lines_with_predictions(
     path: str,
-    output: IO[bytes],
     predict: Callable[[Sequence[Sequence[str]]], Iterable[Prediction]],
     scheme: str,
     *,
     token_column: int = 0,
     kind: str | None = None,
-) -> None:
-    """Writes a copy of a file with predictions for its words, in constant memory.
+) -> Iterator[list[str]]:
+    """Yields the lines of a file with predictions for its words, in groups of sentences.
 
     The predicted label is added to each row as the last column, after a tab if the file has a
     single column. Other lines with the same number of columns get `O` (`-DOCSTART-`) or `_` (`1-2`
@@ -448,14 +447,15 @@ def write_predictions(
     while group := list(islice(parts, SENTENCES_AT_ONCE)):
         words = [sentence.words for _, sentence in group if sentence]
         predicted = iter(predict(words) if words else ())
+        labelled: list[str] = []
         for lines, sentence in group:
             labels, probabilities = next(predicted) if sentence else ((), ())
             if kind == TEXTS or format_of(path) == JSON_LINES:
                 offsets = (sentence and sentence.offsets) or ()
-                labelled = _labelled_objects(lines, offsets, labels, probabilities, scheme)
+                labelled += _labelled_objects(lines, offsets, labels, probabilities, scheme)
             else:
-                labelled = _labelled_rows(lines, labels)
-            output.writelines(line.encode() + b"\n" for line in labelled)
+                labelled += _labelled_rows(lines, labels)
+        yield labelled
 
 
 def _labelled_rows(lines: list[_Line], labels: Sequence[str]) -> Iterator[str]:

@@ -10,7 +10,6 @@ from absl import logging
 
 from albert_tf.checkpoints.stored_task import TOKENS, StoredTask
 from albert_tf.data.errors import UserError, visible
-from albert_tf.data.files import write_then_rename
 from albert_tf.data.sequences import check_room
 from albert_tf.data.streams import is_regular_file, source_name
 from albert_tf.data.strict_json import listed, shown
@@ -22,12 +21,7 @@ from albert_tf.finetuning.metrics import confusion_matrix
 from albert_tf.finetuning.task import class_weights
 from albert_tf.labels import Labels, label_cell, warn_of_doubtful_labels
 from albert_tf.modeling.models import AlbertForTokenClassification
-from albert_tf.token_classification.data import (
-    TEXTS,
-    read_sentences,
-    recognize_kind,
-    write_predictions,
-)
+from albert_tf.token_classification.data import TEXTS, read_sentences, recognize_kind
 from albert_tf.token_classification.export import (
     export_text_token_classifier,
     export_token_classifier,
@@ -267,19 +261,14 @@ class TokenClassificationJob(Job[TokenClassificationSettings]):
             kind = self.kinds[settings.test_file]
             ending = ".jsonl" if kind == TEXTS else os.path.splitext(settings.test_file)[1]
             path = os.path.join(settings.output_dir, f"test_results{ending}")
-            with write_then_rename(path) as file:
-                write_predictions(
-                    settings.test_file,
-                    file,
-                    tagger.predict_words,
-                    self.scheme,
-                    token_column=settings.token_column,
-                    kind=kind,
-                )
+            predict_file(settings.test_file, tagger, path, settings.token_column, kind)
             logging.info("Wrote predictions for %s to %s", settings.test_file, path)
         if settings.predict_file:
             path, output = settings.predict_file, settings.predict_output_file
-            predict_file(path, tagger, output, settings.token_column, self.kinds.get(path))
+            try:
+                predict_file(path, tagger, output, settings.token_column, self.kinds.get(path))
+            finally:
+                logging.info("Predicted %d sentences", tagger.num_sentences)
 
     @staticmethod
     def export_model(

@@ -6,20 +6,19 @@ from itertools import pairwise
 from typing import Any, NamedTuple, overload
 
 import numpy as np
-from absl import logging
 from scipy import special
 
 from albert_tf.data.arguments import as_list, as_texts
-from albert_tf.data.streams import is_regular_file, open_output, parse_lines, regrouped
+from albert_tf.data.streams import is_regular_file, parse_lines, regrouped, write_lines
 from albert_tf.finetuning.metrics import rounded
 from albert_tf.finetuning.predictor import Predictor
 from albert_tf.labels import Labels, label_cell
 from albert_tf.token_classification.data import (
     SENTENCES_AT_ONCE,
     Prediction,
+    lines_with_predictions,
     split_words,
     text_entities,
-    write_predictions,
 )
 from albert_tf.token_classification.features import TokenFeatures, WordTokenizer, token_features
 from albert_tf.token_classification.labels import PLAIN, scheme_of, scores
@@ -222,23 +221,22 @@ def predict_file(
 ) -> None:
     """Labels the words of a file, or of the lines of the standard input, "-".
 
-    Predictions for files have the format of the file, see `write_predictions`. For `kind`, see
+    Predictions for files have the format of the file, see `lines_with_predictions`. For `kind`, see
     `recognize_kind`. Lines of the standard input and of pipes are texts. Their predictions are JSON
     Lines with `text` and `predicted_entities`, and are written immediately. If `output_path` is
     `None`, predictions are written to the standard output. Raises ValueError, with the line, if the
     input is invalid.
     """
-    try:
-        with open_output(output_path) as out:
-            if is_regular_file(path, "a file of words"):
-                predict, scheme = tagger.predict_words, tagger.scheme
-                write_predictions(path, out, predict, scheme, token_column=token_column, kind=kind)
-                return
-            for texts in parse_lines(path, lambda text, number: text):
-                for text, offsets, _, labels, probabilities in tagger.predict_rows(texts):
-                    entities = text_entities(offsets, labels, probabilities, tagger.scheme)
-                    answer = {"text": text, "predicted_entities": entities}
-                    out.write(json.dumps(answer, ensure_ascii=False).encode() + b"\n")
-                out.flush()
-    finally:
-        logging.info("Predicted %d sentences", tagger.num_sentences)
+    predict, scheme = tagger.predict_words, tagger.scheme
+
+    def answers(texts: list[str]) -> Iterator[str]:
+        for text, offsets, _, labels, probabilities in tagger.predict_rows(texts):
+            entities = text_entities(offsets, labels, probabilities, scheme)
+            yield json.dumps({"text": text, "predicted_entities": entities}, ensure_ascii=False)
+
+    groups: Iterable[Iterable[str]]
+    if is_regular_file(path, "a file of words"):
+        groups = lines_with_predictions(path, predict, scheme, token_column=token_column, kind=kind)
+    else:
+        groups = map(answers, parse_lines(path, lambda text, number: text))
+    write_lines(output_path, groups)

@@ -47,7 +47,7 @@ from albert_tf.pretraining.record_checks import (
 )
 from albert_tf.squad.data import read_squad
 from albert_tf.squad.question_answerer import check_questions, read_plain_questions
-from albert_tf.token_classification.data import read_sentences, write_predictions
+from albert_tf.token_classification.data import lines_with_predictions, read_sentences
 from albert_tf.token_classification.labels import recognize_scheme
 from albert_tf.tokenization.loading import tokenizer_from_files
 from albert_tf.tools import ablations
@@ -308,8 +308,7 @@ def _words(name: str) -> None:
         return [(["O"] * len(row), [1.0] * len(row)) for row in words]
 
     scheme = recognize_scheme(list(read_sentences(name)))
-    with open(os.devnull, "wb") as file:
-        write_predictions(name, file, predict, scheme)
+    list(lines_with_predictions(name, predict, scheme))
 
 
 @cache

@@ -1,17 +1,16 @@
 """Reading files of words and labels, and writing them with predictions."""
 
-import io
 import json
 
 import pytest
 
 from albert_tf.token_classification import data
 from albert_tf.token_classification.data import (
+    lines_with_predictions,
     read_sentences,
     recognize_kind,
     split_words,
     text_entities,
-    write_predictions,
 )
 from albert_tf.token_classification.labels import Sentence
 from albert_tf.tokenization.word_piece import align_words
@@ -31,9 +30,10 @@ def read(tmp_path):
 
 def written(path, predicted=(), scheme="IOB2", **options) -> str:
     """Returns a copy of a file with these labels and probabilities of its sentences."""
-    rest, out = iter(predicted), io.BytesIO()
-    write_predictions(str(path), out, lambda words: [next(rest) for _ in words], scheme, **options)
-    return out.getvalue().decode()
+    rest = iter(predicted)
+    predict = lambda words: [next(rest) for _ in words]  # noqa: E731
+    groups = lines_with_predictions(str(path), predict, scheme, **options)
+    return "".join(f"{line}\n" for lines in groups for line in lines)
 
 
 def words_and_labels(sentences: list[Sentence]) -> list[tuple[str, str | None]]:
@@ -285,11 +285,10 @@ def test_the_kind_of_a_file_to_predict_is_recognized(tmp_path, name, content, ki
 
 
 def test_raw_texts_become_objects(tmp_path):
-    path, out = tmp_path / "t.txt", io.BytesIO()
+    path = tmp_path / "t.txt"
     path.write_text("to NYC\r\n\n")
-    predict = lambda words: [(["O", "B-LOC"], [1.0, 0.5])] * len(words)  # noqa: E731
-    write_predictions(str(path), out, predict, "IOB2", kind="raw texts")
-    first, second = map(json.loads, out.getvalue().splitlines())
+    predicted = [(["O", "B-LOC"], [1.0, 0.5])] * 2
+    first, second = map(json.loads, written(path, predicted, kind="raw texts").splitlines())
     entity = {"start": 3, "end": 6, "label": "LOC", "probability": 0.5}
     assert first == {"text": "to NYC", "predicted_entities": [entity]}
     assert second == {"text": "", "predicted_entities": []}
@@ -352,15 +351,15 @@ def test_predictions_in_objects(tmp_path):
 )
 def test_large_files_are_predicted_in_groups(tmp_path, monkeypatch, name, row):
     monkeypatch.setattr(data, "SENTENCES_AT_ONCE", 2)
-    path, out, groups = tmp_path / name, io.BytesIO(), []
+    path, groups = tmp_path / name, []
     path.write_text("".join(row.format(number) for number in range(5)))
 
     def predict(words):
         groups.append(len(words))
         return [([f"B-{word}"], [1.0]) for (word,) in words]
 
-    write_predictions(str(path), out, predict, "IOB2")
+    found = [*lines_with_predictions(str(path), predict, "IOB2")]
     assert groups == [2, 2, 1]
-    lines = [line for line in out.getvalue().decode().splitlines() if "w" in line]
+    lines = [line for group in found for line in group if "w" in line]
     assert len(lines) == 5
     assert all(line.count(f"w{number}") == 2 for number, line in enumerate(lines))
