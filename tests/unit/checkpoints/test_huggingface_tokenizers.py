@@ -227,6 +227,7 @@ def test_formats_without_other_rules_are_refused_before_writing(name, other, tmp
 
 
 def test_graphs_cannot_contain_other_rules(other):
+    assert "Library" in "\n".join(describe(str(other / "tokenizer.json")))
     with pytest.raises(ValueError, match=r"tokenizer\.json"):
         GraphTokenizer(load_tokenizer(other))
 
