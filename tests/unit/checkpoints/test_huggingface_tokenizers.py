@@ -182,6 +182,16 @@ def test_unusual_texts(tmp_path):
     assert {tokenizer.tokens[i] for i in np.flatnonzero(~tokenizer.starts_word)} == continuing
 
 
+def test_offsets_include_blanks_before_words_of_sentencepiece(tmp_path):
+    tokenizer = loaded(rules.write(tmp_path / "albert", rules.OTHER["albert"]))
+    text = "the  the 3 \u00e9"
+    encoding = zip(*tokenizer.encode_with_offsets(text), strict=True)
+    slices = [(tokenizer.tokens[i], text[start:end]) for i, start, end in encoding]
+    mark = rules.MARK
+    words = [(f"{mark}the", "the"), (f"{mark}the", "  the"), (mark, " "), ("3", "3")]
+    assert slices == [*words, (mark, " "), ("e", "\u00e9")]
+
+
 @pytest.fixture
 def other(tmp_path):
     """A model in a directory of transformers with rules of its own, and special tokens by name."""
