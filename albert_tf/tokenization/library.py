@@ -10,7 +10,7 @@ from albert_tf.data.errors import UserError
 from albert_tf.data.files import file_exists
 from albert_tf.data.strict_json import JsonValue, lone_surrogates_replaced, read_json
 from albert_tf.tokenization.base import SPECIAL_TOKENS, WORD_START, Encoding, Tokenizer
-from albert_tf.tokenization.sentence_piece import sentencepiece_starts_word
+from albert_tf.tokenization.sentence_piece import blank_range, sentencepiece_starts_word
 
 JSON_FILE = "tokenizer.json"
 CONFIG_FILE = "tokenizer_config.json"
@@ -22,8 +22,7 @@ class LibraryTokenizer(Tokenizer):
     """Runs a `tokenizer.json` with all of its rules.
 
     The rules normalize texts, so `do_lower_case` and `keep_accents` only describe them. In texts,
-    special tokens are ordinary text, or unknown if the model has no other pieces for them. In most
-    tokenizers, the positions exclude the white space before a word.
+    special tokens are ordinary text, or unknown if the model has no other pieces for them.
     """
 
     def __init__(
@@ -88,9 +87,15 @@ class LibraryTokenizer(Tokenizer):
         with library_errors(self._file):
             found = self._library.encode(lone_surrogates_replaced(text), add_special_tokens=False)
         starts: list[int] = []
-        for start, _ in found.offsets:
+        ends: list[int] = []
+        for token, (start, end) in zip(found.tokens, found.offsets, strict=True):
+            last = ends[-1] if ends else 0
+            if self.word_start == WORD_START and token.startswith(WORD_START):
+                gap = start - len(text[last:start]) + len(text[last:start].rstrip())
+                blank = blank_range(text, gap, start)
+                start, end = blank[0], blank[1] if token == WORD_START else end
             starts.append(max(start, *starts[-1:], 0))
-        ends = [max(s, end) for s, (_, end) in zip(starts, found.offsets, strict=True)]
+            ends.append(max(starts[-1], end))
         return Encoding(self._ids_of_text(found.ids), starts, ends)
 
     def _ids_of_text(self, ids: list[int]) -> list[int]:

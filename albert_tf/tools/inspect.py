@@ -31,6 +31,7 @@ from albert_tf.pretraining.record_checks import example_features
 from albert_tf.pretraining.record_facts import VOCABULARY, stored_facts
 from albert_tf.pretraining.record_specs import PREDICTION_FEATURES
 from albert_tf.tokenization.base import Tokenizer, vocabulary_fingerprint
+from albert_tf.tokenization.library import JSON_FILE
 from albert_tf.tokenization.loading import tokenizer_from_files
 from albert_tf.training.training_directory import TrainingDirectory
 
@@ -175,10 +176,10 @@ def describe_file(path: str) -> Iterator[Section] | None:
         return _litert(path)
     if path.endswith(".onnx"):
         return _onnx(path)
+    if path.endswith((".model", ".spm", ".vocab", ".txt", JSON_FILE)):
+        return _tokenizer(path)
     if path.endswith(".json"):
         return _config(path)
-    if path.endswith((".model", ".spm", ".vocab", ".txt")):
-        return _tokenizer(path)
     try:
         first = next(read_records(path), None)
     except RecordError:

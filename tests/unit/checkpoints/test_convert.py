@@ -2,7 +2,6 @@
 
 import json
 import re
-import sys
 from functools import partial
 
 import numpy as np
@@ -178,13 +177,6 @@ def test_other_rules_of_the_source_are_reported(source, target, tmp_path, settin
 def test_ids_of_keras_hub_are_not_called_the_same(source, target):
     report = convert(source, "keras_hub", str(target))
     assert report.tokenizer == "the same in this package; KerasHub does not normalize text"
-
-
-def test_missing_tokenizers_library_is_reported(source, target, monkeypatch):
-    monkeypatch.setitem(sys.modules, "tokenizers", None)
-    report = convert(source, "huggingface", str(target))
-    assert "not installed" in report.tokenizer
-    assert "the same ids" not in report.tokenizer
 
 
 def test_full_disk_leaves_no_directory(module, target):

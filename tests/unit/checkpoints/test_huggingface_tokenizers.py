@@ -182,6 +182,16 @@ def test_unusual_texts(tmp_path):
     assert {tokenizer.tokens[i] for i in np.flatnonzero(~tokenizer.starts_word)} == continuing
 
 
+def test_offsets_include_blanks_before_words_of_sentencepiece(tmp_path):
+    tokenizer = loaded(rules.write(tmp_path / "albert", rules.OTHER["albert"]))
+    text = "the  the 3 \u00e9"
+    encoding = zip(*tokenizer.encode_with_offsets(text), strict=True)
+    slices = [(tokenizer.tokens[i], text[start:end]) for i, start, end in encoding]
+    mark = rules.MARK
+    words = [(f"{mark}the", "the"), (f"{mark}the", "  the"), (mark, " "), ("3", "3")]
+    assert slices == [*words, (mark, " "), ("e", "\u00e9")]
+
+
 @pytest.fixture
 def other(tmp_path):
     """A model in a directory of transformers with rules of its own, and special tokens by name."""
@@ -227,6 +237,7 @@ def test_formats_without_other_rules_are_refused_before_writing(name, other, tmp
 
 
 def test_graphs_cannot_contain_other_rules(other):
+    assert "Library" in "\n".join(describe(str(other / "tokenizer.json")))
     with pytest.raises(ValueError, match=r"tokenizer\.json"):
         GraphTokenizer(load_tokenizer(other))
 
