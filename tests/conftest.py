@@ -42,7 +42,7 @@ def pytest_configure(config):
     )
     pictures.skip()
     if config.option.markexpr == "not slow":  # programs and ./test.sh --all optimize graphs
-        tf.config.optimizer.set_experimental_options({"disable_meta_optimizer": True})
+        optimize_graphs(False)
     # TensorFlow's millions of objects exist until the end. Garbage collections skip them.
     gc.collect()
     gc.freeze()
@@ -66,6 +66,20 @@ def pytest_runtest_setup():
     """
     random.seed(1)
     np.random.seed(1)
+
+
+def optimize_graphs(value):
+    import tensorflow as tf
+
+    tf.config.optimizer.set_experimental_options({"disable_meta_optimizer": not value})
+
+
+@pytest.fixture
+def optimized_graphs(pytestconfig):
+    """Optimizes graphs as programs do, for tests that compare all digits with their output."""
+    optimize_graphs(True)
+    yield
+    optimize_graphs(pytestconfig.option.markexpr != "not slow")
 
 
 @pytest.fixture

@@ -29,8 +29,8 @@ EVERY_DOCUMENT = pytest.mark.parametrize(
 )
 LANGUAGES = {"bash", "python", "text", "js", "json", "dockerfile"}
 # Flags of other programs in the text.
-OTHER_FLAGS = {"all", "check", "clear", "inplace", "logdir", "model_base_path", "signal", "strict", "undefok",
-               "xla_gpu_autotune_level"}  # fmt: skip
+OTHER_FLAGS = {"all", "check", "clear", "inplace", "logdir", "model_base_path", "signal", "strict",
+               "undefok", "xla_gpu_autotune_level"}  # fmt: skip
 OTHER_FLAGS |= {"direct_running_mode", "environment_config", "environment_type", "flink_master",
                 "job_endpoint", "parallelism", "project", "region", "sdk_container_image",
                 "spark_master_url", "temp_location"}  # fmt: skip  # of Apache Beam

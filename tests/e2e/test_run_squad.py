@@ -117,6 +117,7 @@ class TestWithoutTraining:
         assert len(results) == 1
         assert ending.endswith(f"step: {results[0]['global_step']}")
 
+    @pytest.mark.usefixtures("optimized_graphs")
     def test_questions_without_answers_are_answered(self, copied):
         (copied.output / "eval_results.txt").unlink()
         expected = copied.predictions()
