@@ -60,7 +60,8 @@ def assert_unchanged(folder: Path, before: dict[str, Any]) -> None:
     assert not {path for path in changed - {str(folder)} if "/printed-" not in path}
 
 
-def logged_plan(log: str) -> dict[str, str]:
-    """Returns the names and values of the first training plan in a log."""
-    found = re.search(r"plan: (.*)$", log, re.MULTILINE)
-    return dict(pair.split("=", 1) for pair in found[1].split()) if found else {}
+def logged_plan(log: str) -> dict[str, float]:
+    """Returns the numbers in the first training plan of a log."""
+    found = re.search(r"Training (\d+) steps of (\d+) .*: (\S+) epochs of (\d+) examples", log)
+    names = ("steps", "train_batch_size", "epochs", "examples")
+    return dict(zip(names, map(float, found.groups()), strict=True)) if found else {}

@@ -12,8 +12,11 @@ question has an answer; in version 2 some questions have none. Select any combin
         --predict_output_file=answers.jsonl
 """
 
+from dataclasses import make_dataclass
+
 from albert_tf.cli.app import command
 from albert_tf.cli.flags import DEVICES, FEATURE_FILE, Flags
+from albert_tf.settings import setting
 from albert_tf.squad.settings import SquadSettings
 
 _FEATURE_FILES = ("train_feature_file", "predict_feature_file", "predict_feature_left_file")
@@ -23,6 +26,17 @@ WITHOUT_EFFECT = {
     "use_einsum": (True, "No effect."),
 }
 FLAGS = Flags(SquadSettings, WITHOUT_EFFECT)
+
+
+def flags_of_version(version: int) -> Flags:
+    """Returns the flags of the command for one version."""
+    only = setting(version, "Data", at_least=version, at_most=version)(
+        f"Must be {version} in this command; run_squad supports both versions."
+    )
+    fields = [("squad_version", int | None, only)]
+    bases = (SquadSettings,)
+    kind = make_dataclass("OneVersion", fields, bases=bases, frozen=True, kw_only=True)
+    return Flags(kind, WITHOUT_EFFECT)
 
 
 def run(settings: SquadSettings) -> None:

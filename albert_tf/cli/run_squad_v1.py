@@ -7,23 +7,9 @@ Every question has an answer in its context, as in SQuAD 1.1.
         --output_dir=squad1
 """
 
-from dataclasses import dataclass
-
 from albert_tf.cli.app import command
-from albert_tf.cli.flags import Flags
-from albert_tf.cli.run_squad import WITHOUT_EFFECT, run
-from albert_tf.settings import setting
-from albert_tf.squad.settings import SquadSettings
+from albert_tf.cli.run_squad import flags_of_version, run
 
-
-@dataclass(frozen=True, kw_only=True)
-class Squad1Settings(SquadSettings):
-    """Settings of one version."""
-
-    squad_version: int | None = setting(1, "Data", at_least=1, at_most=1)("""
-        Must be 1 in this command; run_squad supports both versions.""")
-
-
-FLAGS = Flags(Squad1Settings, WITHOUT_EFFECT)
+FLAGS = flags_of_version(1)
 
 main = command(__name__, __doc__, FLAGS, run)

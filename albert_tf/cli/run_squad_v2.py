@@ -7,23 +7,9 @@ A question may have no answer in its context, as in SQuAD 2.0.
         --output_dir=squad2
 """
 
-from dataclasses import dataclass
-
 from albert_tf.cli.app import command
-from albert_tf.cli.flags import Flags
-from albert_tf.cli.run_squad import WITHOUT_EFFECT, run
-from albert_tf.settings import setting
-from albert_tf.squad.settings import SquadSettings
+from albert_tf.cli.run_squad import flags_of_version, run
 
-
-@dataclass(frozen=True, kw_only=True)
-class Squad2Settings(SquadSettings):
-    """Settings of one version."""
-
-    squad_version: int | None = setting(2, "Data", at_least=2, at_most=2)("""
-        Must be 2 in this command; run_squad supports both versions.""")
-
-
-FLAGS = Flags(Squad2Settings, WITHOUT_EFFECT)
+FLAGS = flags_of_version(2)
 
 main = command(__name__, __doc__, FLAGS, run)

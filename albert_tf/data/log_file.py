@@ -23,30 +23,28 @@ class _LogFile(python_logging.Filter):
 
     def __init__(self, level: int) -> None:
         super().__init__()
-        self.path = ""
-        self._level = level
+        self.path, self._level = "", level
         self._lines: list[str] = []  # not written yet
 
     def filter(self, record: python_logging.LogRecord) -> bool:
         """Copies a record; returns whether it is passed on."""
         if record.levelno >= python_logging.WARNING or record.pathname.startswith(PACKAGE):
-            self.add(record.levelname, record.getMessage())
+            self.write(f"{record.levelname} {record.getMessage()}")
         return record.levelno >= self._level
 
-    def add(self, level: str, message: str) -> None:
-        """Adds a line, and writes it if the file is known."""
+    def write(self, *lines: str) -> None:
+        """Adds lines, and appends all lines to the file if it is known."""
         time = datetime.datetime.now().isoformat(sep=" ", timespec="seconds")
-        self._lines.append(f"{time} {level} {message}\n")
-        # If the disk is full, the files that matter are not written either, which is an error.
-        with suppress(OSError):
-            self.write()
-
-    def write(self) -> None:
-        """Appends the lines to the file, if it is known."""
+        self._lines += [f"{time} {line}\n" for line in lines]
         if self.path:
-            lines, self._lines = self._lines, []
-            with raise_write_errors(self.path), open_binary(self.path, "ab") as file:
-                file.write("".join(lines).encode(errors="replace"))
+            content, self._lines = "".join(self._lines), []
+            # If the disk is full, the files that matter are not written either, which is an error.
+            with (
+                suppress(OSError),
+                raise_write_errors(self.path),
+                open_binary(self.path, "ab") as file,
+            ):
+                file.write(content.encode(errors="replace"))
 
 
 @contextmanager
@@ -59,7 +57,7 @@ def collected_log() -> Iterator[None]:
     try:
         yield
     except BaseException as error:
-        log.add("ERROR", f"{type(error).__name__}: {error}")
+        log.write(f"ERROR {type(error).__name__}: {error}")
         raise
     finally:
         logger.removeFilter(log)

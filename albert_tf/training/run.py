@@ -32,22 +32,15 @@ def log_plan(trainer: Trainer, num_examples: int) -> None:
     if not trainer.is_chief:
         return
     steps, batch_size = max(0, trainer.last_step - trainer.step), trainer.config.train_batch_size
-    epochs, parameters = steps * batch_size / max(num_examples, 1), trainer.model.count_params()
-    if steps:
-        logging.info(
-            "Training %d steps of %d examples%s: %.4g epochs of %d examples, %s parameters",
-            steps,
-            batch_size,
-            f" on {trainer.replicas} devices" * (trainer.replicas > 1),
-            epochs,
-            num_examples,
-            f"{parameters:,}",
-        )
-    logging.debug(
-        "plan: steps=%d last_step=%d train_batch_size=%d replicas=%d "
-        "gradient_accumulation_steps=%d examples=%d epochs=%.4g parameters=%d",
-        *(steps, trainer.step + steps, batch_size, trainer.replicas),
-        *(trainer.config.gradient_accumulation_steps, num_examples, epochs, parameters),
+    logging.log(
+        logging.INFO if steps else logging.DEBUG,
+        "Training %d steps of %d examples%s: %.4g epochs of %d examples, %s parameters",
+        steps,
+        batch_size,
+        f" on {trainer.replicas} devices" * (trainer.replicas > 1),
+        steps * batch_size / max(num_examples, 1),
+        num_examples,
+        f"{trainer.model.count_params():,}",
     )
     if num_examples < batch_size:
         logging.warning(

@@ -81,18 +81,18 @@ def test_fine_tuning(tmp_path, golden, capsys, caplog):
         run_here(run_squad, {**flags, **changes})
         return logged_plan(caplog.text)
 
-    caplog.set_level("INFO", logger="absl")
+    caplog.set_level("DEBUG", logger="absl")
     run = SquadRun(tmp_path, golden)
     flags = run.flags(do_train=True, do_predict=True)
     before = tree(tmp_path)
     plan = plan_of(dry_run=True)
     assert tree(tmp_path) == before
     assert capsys.readouterr().out.endswith(f"{DRY_RUN_PASSED}\n")
-    assert plan["steps"] == "6"
+    assert plan["steps"] == 6
     assert plan_of() == plan
     assert DRY_RUN_PASSED not in capsys.readouterr().out
     assert len(list(run.output.glob("model.ckpt-[0-9]*.index"))) == 3
     config = json.loads((run.output / "run_config.json").read_text())["config"]
-    assert plan["examples"] == str(config["input"]["examples"])
+    assert plan["examples"] == config["input"]["examples"]
     plan = plan_of(dry_run=True)
-    assert (plan["steps"], plan["last_step"]) == ("0", "6")
+    assert plan["steps"] == 0

@@ -1,7 +1,6 @@
 """Recipes and the detection of released models. tests/docs/test_published_settings.py: numbers."""
 
 import dataclasses
-import re
 from unittest.mock import Mock
 
 import numpy as np
@@ -31,6 +30,7 @@ from albert_tf.finetuning.recipes import (
 )
 from albert_tf.glue import GLUE_TASKS
 from tests.classifier_run import ClassifierRun
+from tests.run_in_process import logged_plan
 from tests.squad_run import SquadRun
 from tests.token_run import TokenRun
 
@@ -110,8 +110,8 @@ def test_the_number_of_examples_determines_the_steps_of_mini(kind, golden, tmp_p
         names = {field.name for field in dataclasses.fields(settings)}
         caplog.clear()
         run(settings(**{name: value for name, value in flags.items() if name in names}))
-        ((steps, examples),) = re.findall(r"plan: steps=(\d+) .* examples=(\d+)", caplog.text)
-        return int(steps), int(examples), "`learning_rate`=0.0001" in caplog.text
+        plan = logged_plan(caplog.text)
+        return plan["steps"], plan["examples"], "`learning_rate`=0.0001" in caplog.text
 
     steps, examples, is_set = planned(**free, train_batch_size=32)
     assert (steps, is_set) == (96, True)
