@@ -1,5 +1,6 @@
 """The public classes that take texts: loading, batches, and errors for invalid arguments."""
 
+import random
 import shutil
 import threading
 from collections.abc import Callable
@@ -108,7 +109,7 @@ def case(request):
 
 @pytest.fixture(scope="module")
 def model(case):
-    keras.utils.set_random_seed(3)
+    random.seed(3)
     return case.make_model()
 
 

@@ -4,6 +4,7 @@ import json
 import math
 import os
 import pickle
+import random
 import subprocess
 import sys
 from types import SimpleNamespace
@@ -66,12 +67,12 @@ CONFIG = dropping_config(
 
 def new_model(kind, *arguments):
     """Creates a model whose heads have different outputs for different inputs."""
-    keras.utils.set_random_seed(5)
+    random.seed(5)
     model = kind(CONFIG, *arguments)
-    random = np.random.default_rng(4)
+    rng = np.random.default_rng(4)
     for name, variable in original_names(model).items():
         if not name.startswith("bert/"):
-            variable.assign(random.normal(size=variable.shape, scale=0.5))
+            variable.assign(rng.normal(size=variable.shape, scale=0.5))
     return model
 
 

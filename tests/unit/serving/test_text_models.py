@@ -5,8 +5,8 @@ compare truncation and answers with Python for difficult texts.
 """
 
 import itertools
+import random
 
-import keras
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -34,7 +34,7 @@ FIRST, SECOND = zip(*itertools.product(UNUSUAL_TEXTS, UNUSUAL_TEXTS[::2]), stric
     ids=["pairs", "numbers"],
 )
 def test_classification_equals_python(labels, texts, tokenizer, tmp_path):
-    keras.utils.set_random_seed(7)
+    random.seed(7)
     model = AlbertForClassification(CONFIG, labels.num_outputs)
     weights = model.classifier.output_weights
     weights.assign(np.random.default_rng(4).normal(size=weights.shape, scale=0.3))

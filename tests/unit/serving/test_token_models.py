@@ -5,10 +5,10 @@ and of the commands serve models in a process without this package.
 """
 
 import json
+import random
 from pathlib import Path
 from types import SimpleNamespace
 
-import keras
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -49,7 +49,7 @@ KINDS = {
 
 def new_model(name, layers=3, **options):
     """Creates a model whose outputs differ clearly between inputs."""
-    keras.utils.set_random_seed(5)
+    random.seed(5)
     # Two layers that share feed-forward parts only, and a third one; or all in two groups.
     config = dropping_config(
         num_hidden_layers=layers,
@@ -60,9 +60,9 @@ def new_model(name, layers=3, **options):
     kind, *arguments = KINDS[name]
     model = kind(config, *arguments, **options)
     head, scale = (model.span_head, 0.3) if hasattr(model, "span_head") else (model.classifier, 1.0)
-    random = np.random.default_rng(4)
+    rng = np.random.default_rng(4)
     for variable in head.trainable_variables:
-        variable.assign(random.normal(size=variable.shape, scale=scale))
+        variable.assign(rng.normal(size=variable.shape, scale=scale))
     return model
 
 

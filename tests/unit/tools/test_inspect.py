@@ -1,9 +1,9 @@
 """Descriptions of models, exported models and files, including damaged ones."""
 
 import json
+import random
 import shutil
 
-import keras
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -42,7 +42,7 @@ def facts(text: str) -> dict[str, str]:
 
 def written(path, model, tokenizer, task=None):
     """Writes a directory of a model with a checkpoint of a training at step 77."""
-    keras.utils.set_random_seed(5)
+    random.seed(5)
     ModelDirectory(str(path), model.config, tokenizer).write()
     variables = original_names(model)
     slots = {f"{name}/adam_m": np.zeros(value.shape) for name, value in variables.items()}

@@ -1,9 +1,9 @@
 """Tests for writing TF1 modules with operations of TensorFlow 1.15."""
 
 import json
+import random
 from pathlib import Path
 
-import keras
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -32,7 +32,7 @@ def word_piece(tmp_path_factory):
 @pytest.fixture(scope="module")
 def model():
     """Creates a model with two groups, two dropout rates and both heads."""
-    keras.utils.set_random_seed(3)
+    random.seed(3)
     return AlbertForPretraining(dropping_config(num_hidden_layers=2, inner_group_num=1))
 
 

@@ -3,10 +3,10 @@
 A slow test of tests/unit/serving/test_tf2_hub_preprocessor.py calls one without this package.
 """
 
+import random
 import subprocess
 from pathlib import Path
 
-import keras
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -44,12 +44,12 @@ ENCODER_OUTPUTS = ("pooled_output", "sequence_output", "encoder_outputs")
 
 @pytest.fixture(scope="module")
 def model():
-    keras.utils.set_random_seed(3)
+    random.seed(3)
     model = AlbertForPretraining(CONFIG)
-    random = np.random.default_rng(8)
+    rng = np.random.default_rng(8)
     for variable in model.weights:  # biases and layer norms too
         if variable.dtype == "float32":
-            variable.assign_add(random.normal(0, 0.1, variable.shape))
+            variable.assign_add(rng.normal(0, 0.1, variable.shape))
     return model
 
 

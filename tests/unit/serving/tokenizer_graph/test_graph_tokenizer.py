@@ -2,11 +2,11 @@
 
 import json
 import random
+import subprocess
 from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 
-import keras
 import pytest
 import sentencepiece
 import tensorflow as tf
@@ -18,6 +18,7 @@ from albert_tf.tokenization.base import Tokenizer
 from albert_tf.tokenization.loading import tokenizer_from_files
 from albert_tf.tokenization.sentence_piece import SentencePieceTokenizer
 from tests.huggingface import accents
+from tests.programs import ROOT, warm_python
 
 KINDS = ("spm_lower", "spm_cased", "wordpiece_lower", "wordpiece_cased", "accents_lower")
 KINDS += ("accents_cased", "bytes_cased")
@@ -182,12 +183,23 @@ def test_pipelines_and_empty_batches(make, kind):
     assert [part.to_list() for part in graph.tokenize_with_offsets(nothing)] == [[], [], []]
 
 
-def test_seeds_and_cleared_sessions_keep_the_tokenizer(make):
-    _, graph = make("spm_lower")
-    ids = graph.tokenize(["light"]).to_list()
-    for forget in (lambda: keras.utils.set_random_seed(1), keras.backend.clear_session):
-        forget()
-        assert graph.tokenize(["light"]).to_list() == ids
+FORGETTING = """
+import sys, keras
+from albert_tf.serving.tokenizer_graph import GraphTokenizer
+from albert_tf.tokenization.loading import tokenizer_from_files
+
+graph = GraphTokenizer(tokenizer_from_files(spm_model_file=sys.argv[1]))
+ids = graph.tokenize(["light"]).to_list()
+for forget in (lambda: keras.utils.set_random_seed(1), keras.backend.clear_session):
+    forget()
+    assert graph.tokenize(["light"]).to_list() == ids
+"""
+
+
+def test_seeds_and_cleared_sessions_keep_the_tokenizer(golden):
+    """In another process, because they delete all kernels, which other tests would create again."""
+    model = golden / "tokenizer" / "small_1000.model"
+    subprocess.run([warm_python(), "-c", FORGETTING, model], check=True, cwd=ROOT)
 
 
 @EVERY_CLASS
