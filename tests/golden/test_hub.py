@@ -17,6 +17,7 @@ from albert_tf.config import AlbertConfig
 from albert_tf.modeling.models import AlbertForPretraining
 from albert_tf.tokenization.loading import tokenizer_from_files
 from tests.golden.reference import DATA, read_arrays, read_json
+from tests.usual import usual
 
 HUB = DATA / "hub"
 RELEASE = HUB / "albert_directory"  # the same model in the form of a release
@@ -81,7 +82,7 @@ def release_contents(do_lower_case: bool) -> StoredModel:
     )
 
 
-@pytest.fixture(scope="module", params=list(MODULES))
+@pytest.fixture(scope="module", params=usual(MODULES, "module"))
 def pair(tmp_path_factory, request):
     """Returns the recorded module and our module of the same model."""
     ours = tmp_path_factory.mktemp(request.param)

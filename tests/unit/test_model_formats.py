@@ -15,6 +15,7 @@ from albert_tf.modeling.models import AlbertForClassification
 from albert_tf.modeling.original_names import original_names
 from tests.huggingface import accents
 from tests.small_model import small_config
+from tests.usual import usual
 
 # A preset of KerasHub has only one head.
 LEFT_OUT = {
@@ -111,7 +112,7 @@ def test_release_directory_contains_the_list_of_pieces(golden, tmp_path, content
 KEPT = [*NAMES, "keras"]
 
 
-@pytest.mark.parametrize("name", KEPT)
+@pytest.mark.parametrize("name", usual(KEPT, "original", "huggingface", "keras_hub"))
 def test_accents_are_preserved(name, tmp_path):
     """Every format stores `keep_accents`, and none stores it if it is false."""
     file, texts = accents.write_model(tmp_path / "spiece.model"), accents.lines("Vietnamese", 9)

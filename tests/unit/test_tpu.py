@@ -102,7 +102,7 @@ PROGRAMS = {
 @pytest.mark.parametrize(
     ("name", "cores"),
     [
-        *((name, 2) for name in ("all", "xla", "evaluation", "prediction")),
+        *((name, 2) for name in ("all", "evaluation", "prediction")),
         pytest.param("step", 1, marks=pytest.mark.slow),
         *(pytest.param(name, 8, marks=pytest.mark.slow) for name in PROGRAMS),
     ],

@@ -33,6 +33,7 @@ from tests.classifier_run import ClassifierRun
 from tests.run_in_process import logged_plan
 from tests.squad_run import SquadRun
 from tests.token_run import TokenRun
+from tests.usual import usual
 
 
 def test_steps_between_checkpoints_and_initial_models_equal_the_original():
@@ -97,7 +98,7 @@ SMALL = {
 }
 
 
-@pytest.mark.parametrize("kind", SMALL)
+@pytest.mark.parametrize("kind", usual(SMALL, ClassifierRun, TokenRun))
 def test_the_number_of_examples_determines_the_steps_of_mini(kind, golden, tmp_path, caplog):
     caplog.set_level("DEBUG", logger="absl")
     layers = {"num_hidden_layers": 4, "num_attention_heads": 6, "intermediate_size": 1536}

@@ -11,6 +11,7 @@ from albert_tf.modeling import answering, models
 from albert_tf.modeling.answering import RoundedModel, rounded_model, warn_of_slow_bfloat16
 from albert_tf.modeling.encoder import AlbertEncoder
 from tests.small_model import small_config
+from tests.usual import usual
 
 CLASSES = {
     "encoder": AlbertEncoder,
@@ -61,7 +62,7 @@ def ancestors(operation):
     return found
 
 
-@pytest.mark.parametrize("name", CLASSES)
+@pytest.mark.parametrize("name", usual(CLASSES, "pretraining", "beam"))
 def test_outputs_are_close_to_float32(name):
     exact, half = make_models(name)
     inputs = batch()
@@ -79,8 +80,8 @@ def test_outputs_are_close_to_float32(name):
         assert name == "encoder" or found[key].dtype == tf.float32
 
 
-@pytest.mark.parametrize("hidden_act", ["gelu", "relu"])
-@pytest.mark.parametrize("name", CLASSES)
+@pytest.mark.parametrize("hidden_act", usual(["gelu", "relu"], "gelu"))
+@pytest.mark.parametrize("name", usual(CLASSES, "pretraining", "beam"))
 def test_nothing_is_cast_between_products_and_no_weight_in_a_call(name, hidden_act):
     _, half = make_models(name, hidden_act=hidden_act)
     operations = traced(RoundedModel(half, 100)._outputs)

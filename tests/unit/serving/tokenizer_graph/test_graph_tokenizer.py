@@ -19,6 +19,7 @@ from albert_tf.tokenization.loading import tokenizer_from_files
 from albert_tf.tokenization.sentence_piece import SentencePieceTokenizer
 from tests.huggingface import accents
 from tests.programs import ROOT, warm_python
+from tests.usual import usual
 
 KINDS = ("spm_lower", "spm_cased", "wordpiece_lower", "wordpiece_cased", "accents_lower")
 KINDS += ("accents_cased", "bytes_cased")
@@ -219,7 +220,7 @@ def test_invalid_utf8(make, kind):
             assert found[row] == [p - missing if p > place else p for p in places]
 
 
-@EVERY_CLASS
+@pytest.mark.parametrize("kind", usual(KINDS, "spm_lower", "wordpiece_lower"))
 def test_long_words_are_rejected(make, kind):
     tokenizer, graph = make(kind)
     # Characters that decompose into six count as six for SentencePiece.
