@@ -11,6 +11,7 @@ import tensorflow as tf
 import albert_tf
 from tests.programs import ROOT, isolated_python
 from tests.small_model import ONE_BLOCK, small_config
+from tests.usual import usual
 
 TEXTS = ["a moving film", "a waste of two hours and of money", "fine"]
 INPUTS = ("input_ids", "input_mask", "segment_ids")
@@ -243,7 +244,7 @@ class OwnModel(keras.Model):
         return cls(albert_tf.AlbertConfig(**config.pop("config")), **config)
 
 
-@pytest.mark.parametrize("precision", ["float32", "mixed_bfloat16"])
+@pytest.mark.parametrize("precision", usual(["float32", "mixed_bfloat16"], "float32"))
 def test_own_models_are_saved_with_all_layers(tmp_path, precision):
     config = CONFIG.replace(vocab_size=1000)  # bfloat16 would round ids above 256
     model = OwnModel(config, dtype=precision)

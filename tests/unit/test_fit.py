@@ -11,6 +11,7 @@ import pytest
 
 import albert_tf
 from tests.token_run import tagged_sentences, write_conll
+from tests.usual import usual
 
 TEXTS = [
     "a moving film",
@@ -194,7 +195,12 @@ class Tag(str, Enum):  # noqa: UP042
     IN_PLACE = "I-place"
 
 
-@pytest.mark.parametrize("kind", [np.array, pandas.Series, pandas.Index, tuple, iter, "enum"])
+@pytest.mark.parametrize(
+    "kind",
+    usual(
+        [np.array, pandas.Series, pandas.Index, tuple, iter, "enum"], pandas.Series, iter, "enum"
+    ),
+)
 def test_labels_of_any_list_type(case, new, tmp_path, kind):
     members = Answer if case.kind is albert_tf.TextClassifier else Tag
     given = [members, list(members)] if kind == "enum" else [kind(case.names), kind(case.names)]

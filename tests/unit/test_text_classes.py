@@ -33,6 +33,7 @@ from tests.choice_run import choices
 from tests.programs import TIMEOUT
 from tests.squad_run import questions
 from tests.text_models import CONFIG, write_model
+from tests.usual import usual
 
 LABELS = ("low", "middle", "high")
 TEXTS = ["the cat " * (1 + n % 11) + "sat" * (n % 5) for n in range(20)]
@@ -262,7 +263,7 @@ JOBS = {
 FILES = {"predict_file": "texts.txt", "predict_json": "q.jsonl", "test_choices": "q.jsonl"}
 
 
-@pytest.mark.parametrize("name", JOBS)
+@pytest.mark.parametrize("name", usual(JOBS, "TextClassifier", "QuestionAnswerer"))
 def test_precision_of_commands_reaches_predictions(name, directories, rounded_calls, tmp_path):
     function, kind, values = JOBS[name]
     settings = dict(values)

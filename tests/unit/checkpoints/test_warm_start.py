@@ -54,13 +54,13 @@ class TestSameFunction:
     @pytest.mark.parametrize(
         ("source", "target"),
         [
-            ((5, 1), (5, 1, "attention")),
+            pytest.param((5, 1), (5, 1, "attention"), marks=pytest.mark.slow),
             ((5, 1), (5, 1, "ffn")),
-            ((5, 1), (5, 1, "none")),
+            pytest.param((5, 1), (5, 1, "none"), marks=pytest.mark.slow),
             ((5, 1), (5, 3, "ffn")),
-            ((5, 2), (5, 1, "none")),
+            pytest.param((5, 2), (5, 1, "none"), marks=pytest.mark.slow),
             ((5, 3), (5, 4)),  # where a group begins is rounded up
-            ((5, 2, "attention"), (5, 1, "none")),
+            pytest.param((5, 2, "attention"), (5, 1, "none"), marks=pytest.mark.slow),
             ((5, 2, "ffn"), (5, 1, "none")),
         ],
         ids=str,

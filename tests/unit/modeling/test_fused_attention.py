@@ -276,8 +276,8 @@ def test_calls_of_cudnn():
     ("on_tpu", "dtype", "tolerance", "rate"),
     [
         (False, "float32", 1e-5, 0.3),
-        (True, "float32", 1e-5, 0.0),
-        (False, "bfloat16", 0.02, 0.0),
+        pytest.param(True, "float32", 1e-5, 0.0, marks=pytest.mark.slow),
+        pytest.param(False, "bfloat16", 0.02, 0.0, marks=pytest.mark.slow),
         (True, "bfloat16", 0.02, 0.3),
     ],
 )

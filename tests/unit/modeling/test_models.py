@@ -27,6 +27,7 @@ from tests.small_model import (
     pretraining_inputs,
     small_config,
 )
+from tests.usual import usual
 
 SEED = tf.constant([7, 1])
 CHOICES = 4
@@ -104,7 +105,7 @@ def test_all_variables_are_trained(name):
     assert frozen == (pooler if name in ("answers", "beams", "tokens") else set())
 
 
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("name", usual(MODELS, "classification", "beams"))
 def test_saved_model_keeps_settings_and_weights(name, tmp_path):
     kind, settings, inputs, heads = MODELS[name]
     model = kind(

@@ -6,6 +6,7 @@ import tensorflow as tf
 
 from albert_tf.modeling.ops import PLAIN
 from albert_tf.modeling.ops_fused import FusedOps
+from tests.usual import usual
 
 B, S, N, D, F = 4, 12, 2, 5, 7
 H = N * D
@@ -83,9 +84,14 @@ def unknown(argument, name):
     return tf.TensorSpec([None] * (argument.shape.rank - 1) + [last], argument.dtype)
 
 
-@pytest.mark.parametrize("name", FUNCTIONS)
-@pytest.mark.parametrize("is_static", [True, False], ids=["static", "dynamic"])
-def test_fused_functions_equal_plain_functions(name, is_static):
+SHAPES = [(name, is_static) for is_static in (True, False) for name in FUNCTIONS]
+
+
+@pytest.mark.parametrize(
+    "case", usual(SHAPES, *SHAPES[: len(FUNCTIONS)], ("residual_norm", False)), ids=str
+)
+def test_fused_functions_equal_plain_functions(case):
+    name, is_static = case
     arguments = FUNCTIONS[name][1](tf.float32)
     specs = None if is_static else [unknown(argument, name) for argument in arguments]
     plain = value_and_gradients(name, arguments, is_fused=False)

@@ -115,9 +115,9 @@ def test_every_model_has_the_same_outputs(name, tmp_path):
         {"hidden_act": "gelu_exact"},
         {"hidden_act": "relu"},
         {"inner_group_num": 2, "num_hidden_groups": 3},
-        {"parameter_sharing": "attention"},
+        pytest.param({"parameter_sharing": "attention"}, marks=pytest.mark.slow),
         {"parameter_sharing": "ffn"},
-        {"parameter_sharing": "none", "num_hidden_groups": 3},
+        pytest.param({"parameter_sharing": "none", "num_hidden_groups": 3}, marks=pytest.mark.slow),
         {"embedding_size": 48},
         {"num_attention_heads": 3},  # the scale of the scores is not a power of two
     ],

@@ -124,7 +124,11 @@ def test_the_tokenizers_library_returns_the_same_ids(exported, tokenizer):
         ({}, True),
         ({}, False),
         ({"normalization_rule_name": "nfkc"}, False),
-        ({"normalization_rule_name": "nmt_nfkc_cf", "is_cased": True}, False),
+        pytest.param(
+            {"normalization_rule_name": "nmt_nfkc_cf", "is_cased": True},
+            False,
+            marks=pytest.mark.slow,
+        ),
     ],
 )
 def test_maps_of_characters_are_replaced(options, keep_accents, tmp_path):
