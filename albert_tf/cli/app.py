@@ -13,7 +13,6 @@ import traceback
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from typing import Any
 
 from absl import app, flags, logging
 
@@ -35,12 +34,13 @@ _REPORT = (
     "error: unexpected exception, possibly a bug in albert_tf. Please report it with the stack "
     "trace above, the command line and the versions of albert_tf and tensorflow."
 )
-_WRAPPED: dict[str, Any] = {
-    "subsequent_indent": "    ",
-    "replace_whitespace": False,
-    "break_long_words": False,
-    "break_on_hyphens": False,
-}
+_WRAPPER = textwrap.TextWrapper(
+    COLUMNS,
+    subsequent_indent=" " * 4,
+    replace_whitespace=False,
+    break_long_words=False,
+    break_on_hyphens=False,
+)
 _HELP = frozenset({"--help", "-help", "--helpshort", "-h", "-?"})
 _HELP_ENDING = """
 Write flags as --name=value, Boolean flags also as --name and --noname.
@@ -165,7 +165,7 @@ class _ScreenFormatter(python_logging.Formatter):
     def format(self, record: python_logging.LogRecord) -> str:
         level = f"{record.levelname.lower()}: " * (record.levelno > python_logging.INFO)
         lines = (level + super().format(record)).split("\n")
-        return "\n".join(textwrap.fill(line, COLUMNS, **_WRAPPED) for line in lines)
+        return "\n".join(map(_WRAPPER.fill, lines))
 
 
 def _places(value: object, message: str) -> Iterator[tuple[int, int]]:
