@@ -25,11 +25,12 @@ albert_tf run_token_classifier --albert_hub_module_handle=mini --do_train --do_e
 python
 import albert_tf
 tag = albert_tf.TokenClassifier.load("names")
-for entity in tag("Maria flew from Chicago to Tokyo.").entities:
+for entity in tag("I met Emma Watson in Paris last week.").entities:
     print(entity.type, entity.text)
 """,
 )
 MOST_COLUMNS = 100
+ROOT = Path(__file__).parents[2]
 
 PAPER, FRAME, TEXT, DIM, PROMPT, RESULT = (
     "#161b22", "#57606a", "#e6edf3", "#9da7b3", "#7ee787", "#ffd479",
@@ -53,7 +54,7 @@ def run(command: str, folder: str) -> list[str]:
         text=True,
         check=True,
     )
-    return done.stdout.splitlines()
+    return done.stdout.replace(f"{ROOT}/", "").splitlines()
 
 
 def svg(lines: list[tuple[str, str]]) -> str:

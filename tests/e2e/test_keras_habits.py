@@ -267,7 +267,8 @@ def test_own_models_are_saved_with_all_layers(tmp_path, precision):
 
 def test_hdf5_files_are_loaded(tmp_path):
     ids = np.arange(2, 23).reshape(3, 7)
-    model = albert_tf.AlbertForClassification(small_config(), labels=["no", "yes"])
+    config = small_config(num_hidden_layers=2, inner_group_num=1)
+    model = albert_tf.AlbertForClassification(config, labels=["no", "yes"])
     model.compile(albert_tf.AdamWeightDecay(1e-3), loss=model.default_loss())
     callback = keras.callbacks.ModelCheckpoint(tmp_path / "best.h5")
     model.fit(ids, ids[:, 0] % 2, verbose=0, callbacks=[callback])
