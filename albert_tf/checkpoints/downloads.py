@@ -149,9 +149,6 @@ def bundled_directory(name: str) -> str:
             f"The model {name!r} bundled with albert_tf is damaged. {error} Install "
             "albert_tf again (pip install --force-reinstall --no-deps)."
         ) from error
-    logging.log_first_n(
-        logging.DEBUG, "%r is the model bundled with albert_tf, %s", 1, name, directory
-    )
     return directory
 
 

@@ -13,9 +13,11 @@ import traceback
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
+from typing import Any
 
 from absl import app, flags, logging
 
+import albert_tf
 from albert_tf.cli.flags import Flags, log_flags_without_effect, report_dry_run
 from albert_tf.data.errors import UserError, printable
 from albert_tf.data.files import WriteError, advice_on, is_missing_file_system
@@ -53,7 +55,7 @@ def command(
     module: str,
     description: str | None,
     own_flags: Flags,
-    run: Callable[..., None],
+    run: Callable[..., Any],
     *,
     takes_arguments: bool = False,
     takes_paths: bool = False,
@@ -121,6 +123,11 @@ def command(
     if module == "__main__":
         main()
     return main
+
+
+def job(name: str) -> Callable[[Any], None]:
+    """Returns a function that calls `albert_tf.<name>`, which is imported then, with settings."""
+    return lambda settings: getattr(albert_tf, name)(settings)
 
 
 def is_user_error(error: Exception) -> bool:

@@ -14,10 +14,5 @@ from albert_tf.pretraining.prepare_text import prepare_text
 from albert_tf.pretraining.settings import PrepareTextSettings
 
 FLAGS = Flags(PrepareTextSettings)
-
-
-def run(settings: PrepareTextSettings) -> None:
-    prepare_text(settings)
-
-
+run = prepare_text
 main = command(__name__, __doc__, FLAGS, run)

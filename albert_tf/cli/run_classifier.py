@@ -17,16 +17,9 @@ Custom files are TSV, CSV or JSON Lines with a column of texts and a column of l
 """
 
 from albert_tf.classification.settings import ClassificationSettings
-from albert_tf.cli.app import command
+from albert_tf.cli.app import command, job
 from albert_tf.cli.flags import DEVICES, FEATURE_FILE, Flags
 
 FLAGS = Flags(ClassificationSettings, DEVICES | {"cached_dir": FEATURE_FILE})
-
-
-def run(settings: ClassificationSettings) -> None:
-    from albert_tf.classification.run import run_classification
-
-    run_classification(settings)
-
-
+run = job("run_classification")
 main = command(__name__, __doc__, FLAGS, run)

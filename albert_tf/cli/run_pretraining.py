@@ -14,17 +14,10 @@ the checkpoints.
         --output_dir=pretrained --input_file='records/held_out.tfrecord*'
 """
 
-from albert_tf.cli.app import command
+from albert_tf.cli.app import command, job
 from albert_tf.cli.flags import DEVICES, Flags
 from albert_tf.pretraining.settings import PretrainingSettings
 
 FLAGS = Flags(PretrainingSettings, DEVICES)
-
-
-def run(settings: PretrainingSettings) -> None:
-    from albert_tf.pretraining.run import run_pretraining
-
-    run_pretraining(settings)
-
-
+run = job("run_pretraining")
 main = command(__name__, __doc__, FLAGS, run)

@@ -13,7 +13,7 @@ By default the command trains and evaluates.
         --output_dir=exam
 """
 
-from albert_tf.cli.app import command
+from albert_tf.cli.app import command, job
 from albert_tf.cli.flags import DEVICES, FEATURE_FILE, Flags
 from albert_tf.multiple_choice.settings import MultipleChoiceSettings
 
@@ -22,12 +22,5 @@ FLAGS = Flags(
     DEVICES | dict.fromkeys(("train_file", "eval_file", "predict_file"), FEATURE_FILE),
     {"num_keep_checkpoint": "keep_checkpoint_max"},
 )
-
-
-def run(settings: MultipleChoiceSettings) -> None:
-    from albert_tf.multiple_choice.run import run_multiple_choice
-
-    run_multiple_choice(settings)
-
-
+run = job("run_multiple_choice")
 main = command(__name__, __doc__, FLAGS, run)

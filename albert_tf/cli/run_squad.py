@@ -14,7 +14,7 @@ question has an answer; in version 2 some questions have none. Select any combin
 
 from dataclasses import make_dataclass
 
-from albert_tf.cli.app import command
+from albert_tf.cli.app import command, job
 from albert_tf.cli.flags import DEVICES, FEATURE_FILE, Flags
 from albert_tf.settings import setting
 from albert_tf.squad.settings import SquadSettings
@@ -34,15 +34,9 @@ def flags_of_version(version: int) -> Flags:
         f"Must be {version} in this command; run_squad supports both versions."
     )
     fields = [("squad_version", int | None, only)]
-    bases = (SquadSettings,)
-    kind = make_dataclass("OneVersion", fields, bases=bases, frozen=True, kw_only=True)
+    kind = make_dataclass("OneVersion", fields, bases=(SquadSettings,), frozen=True, kw_only=True)
     return Flags(kind, WITHOUT_EFFECT)
 
 
-def run(settings: SquadSettings) -> None:
-    from albert_tf.squad.run import run_squad
-
-    run_squad(settings)
-
-
+run = job("run_squad")
 main = command(__name__, __doc__, FLAGS, run)

@@ -11,5 +11,4 @@ from albert_tf.cli.app import command
 from albert_tf.cli.run_squad import flags_of_version, run
 
 FLAGS = flags_of_version(1)
-
 main = command(__name__, __doc__, FLAGS, run)

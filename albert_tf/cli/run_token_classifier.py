@@ -11,17 +11,10 @@ JSON Lines. Select any combination of --do_train, --do_eval, --do_predict, --pre
     albert_tf run_token_classifier --output_dir=entities --predict_file=- < texts.txt
 """
 
-from albert_tf.cli.app import command
+from albert_tf.cli.app import command, job
 from albert_tf.cli.flags import DEVICES, Flags
 from albert_tf.token_classification.settings import TokenClassificationSettings
 
 FLAGS = Flags(TokenClassificationSettings, DEVICES)
-
-
-def run(settings: TokenClassificationSettings) -> None:
-    from albert_tf.token_classification.run import run_token_classification
-
-    run_token_classification(settings)
-
-
+run = job("run_token_classification")
 main = command(__name__, __doc__, FLAGS, run)

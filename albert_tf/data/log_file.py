@@ -36,15 +36,11 @@ class _LogFile(python_logging.Filter):
         """Adds lines, and appends all lines to the file if it is known."""
         time = datetime.datetime.now().isoformat(sep=" ", timespec="seconds")
         self._lines += [f"{time} {line}\n" for line in lines]
-        if self.path:
-            content, self._lines = "".join(self._lines), []
+        if path := self.path:
+            content, self._lines = "".join(self._lines).encode(errors="replace"), []
             # If the disk is full, the files that matter are not written either, which is an error.
-            with (
-                suppress(OSError),
-                raise_write_errors(self.path),
-                open_binary(self.path, "ab") as file,
-            ):
-                file.write(content.encode(errors="replace"))
+            with suppress(OSError), raise_write_errors(path), open_binary(path, "ab") as file:
+                file.write(content)
 
 
 @contextmanager

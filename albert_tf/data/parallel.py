@@ -55,9 +55,9 @@ def progress_bar(*args: Any, hidden: bool = False, **kwargs: Any) -> tqdm:
 
 
 @contextmanager
-def hidden_progress() -> Iterator[None]:
-    """Context manager in which no progress bar is shown."""
-    token = _is_hidden.set(True)
+def hidden_progress(is_hidden: bool) -> Iterator[None]:
+    """Context manager in which progress bars are hidden or shown."""
+    token = _is_hidden.set(is_hidden)
     try:
         yield
     finally:

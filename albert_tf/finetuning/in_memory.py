@@ -5,7 +5,6 @@ import math
 import os
 import tempfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import nullcontext
 from functools import partial
 from typing import Any
 
@@ -91,7 +90,7 @@ def fit_rows(
             "log_steps": steps_per_epoch,
         }
         on_log = partial(_print_epoch, directory) if verbose else None
-        with nullcontext() if verbose else hidden_progress():
+        with hidden_progress(not verbose):
             result = run({**job_settings, **settings}, on_log)
             stored = open_with_tokenizer(directory, "output_dir")
             trained = build_kind(stored, type(model), "a trained model")

@@ -9,7 +9,6 @@ from typing import Any, ClassVar, Generic, TypeVar
 import keras
 import numpy as np
 import tensorflow as tf
-from absl import logging
 
 from albert_tf.checkpoints.model_directory import ModelDirectory
 from albert_tf.checkpoints.stored_task import StoredTask
@@ -152,7 +151,6 @@ class Job(ABC, Generic[S]):
         warmup_steps = self.context.given_warmup
         if warmup_steps is None:
             warmup_steps = int(steps * settings.warmup_proportion)
-        logging.debug("train_step=%d warmup_step=%d", steps, warmup_steps)
         return settings.optimizer_config(steps, warmup_steps)
 
     def use(self, model: keras.Model) -> None:

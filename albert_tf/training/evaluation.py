@@ -251,7 +251,6 @@ class BestCheckpoint:
             score = self._rank[0]
             self.value = -score if self.metric in LOWER_IS_BETTER else score
             self.directory.save_best(step, model)
-            logging.debug("best_step=%d %s=%g", step, self.metric, self.value)
         self._write(step)
         return is_best
 

@@ -15,7 +15,6 @@ from typing import Any
 
 import keras
 import tensorflow as tf
-from absl import logging
 
 from albert_tf.data.errors import UserError
 from albert_tf.training.settings import OptimizerConfig
@@ -242,7 +241,6 @@ class AdamWeightDecay(keras.optimizers.Optimizer):
                 f"biases: the names {names} do not contain {self.exclude}. Rename the variables, "
                 "or pass exclude=() to decay all of them."
             )
-        logging.debug("decayed_variables=%d excluded_variables=%d", len(decayed), len(excluded))
         return decayed, excluded
 
     def exclude_from_weight_decay(self, var_list: Any = None, var_names: Any = None) -> None:

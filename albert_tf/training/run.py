@@ -35,9 +35,7 @@ def log_plan(trainer: Trainer, num_examples: int) -> None:
     logging.log(
         logging.INFO if steps else logging.DEBUG,
         "Training %d steps of %d examples%s: %.4g epochs of %d examples, %s parameters",
-        steps,
-        batch_size,
-        f" on {trainer.replicas} devices" * (trainer.replicas > 1),
+        *(steps, batch_size, f" on {trainer.replicas} devices" * (trainer.replicas > 1)),
         steps * batch_size / max(num_examples, 1),
         num_examples,
         f"{trainer.model.count_params():,}",
