@@ -52,8 +52,9 @@ def fit_rows(
 
     `train` and `dev` are the rows of `train_file` and `dev_file`; without `dev`, returns loss and
     accuracy in the last epoch of training. `run` runs the job in `output_dir`, or in a temporary
-    directory if that is `None`. With `verbose`, prints a line per epoch.
-    Without `dev`, `evaluate` evaluates some of the training rows, for its warnings.
+    directory if that is `None`. With `verbose`, prints a line per epoch. Without `dev`, `evaluate`
+    evaluates some of the training rows, for its warnings.
+
     Errors in `train_batch_size` and `num_train_epochs` name the arguments of the public methods,
     `batch_size` and `epochs`. Unless `settings` contain `train_step`, the default of
     `num_train_epochs` is 3. `mini` has its own defaults, see `recipe_settings`.
@@ -98,7 +99,7 @@ def fit_rows(
             model.set_origin(model.tokenizer, trained.trained_task)
             if not dev:
                 evaluate(train[:: -(-len(train) // _CHECKED_ROWS)])
-    last = [record for record in result.history if record["phase"] == "train"][-1]
+    last: Record = next((r for r in result.history[::-1] if r["phase"] == "train"), {})
     return result.scores or {name: last[name] for name in ("loss", "accuracy") if name in last}
 
 
