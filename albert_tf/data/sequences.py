@@ -133,10 +133,11 @@ def log_truncated(lengths: np.ndarray, max_seq_length: int, warn_above: float) -
     """
     if share := float(np.mean(lengths > max_seq_length)) if len(lengths) else 0.0:
         level = logging.WARNING if share > warn_above else logging.INFO
-        enough = np.quantile(lengths, 0.95, method="inverted_cdf")
-        text = "%.1f%% of %d texts have more than `max_seq_length`=%d tokens and are truncated. "
-        text += "With `max_seq_length`=%d, 95%% fit, if the model has enough positions"
-        logging.log(level, text, 100 * share, len(lengths), max_seq_length, enough)
+        text = "%.1f%% of %d texts have more than `max_seq_length`=%d tokens and are truncated"
+        enough = int(np.quantile(lengths, 0.95, method="inverted_cdf"))
+        if enough > max_seq_length:
+            text += f". With `max_seq_length`={enough}, 95%% fit, if the model has enough positions"
+        logging.log(level, text, 100 * share, len(lengths), max_seq_length)
 
 
 def starts_of(lengths: np.ndarray) -> np.ndarray:

@@ -94,7 +94,7 @@ def test_truncating_more_than_a_tenth_is_a_warning(tokenizer, length, level, cap
     pairs = [TextExample("x", text_of(a), text_of(3)) for a in [*range(39), 70]]  # 7 to 44, 76
     text_sequences(pairs, tokenizer, length, warn_above=0.1)
     assert [record.levelname for record in caplog.records] == [level]
-    assert "With `max_seq_length`=43, 95% fit" in caplog.text
+    assert ("With `max_seq_length`=43, 95% fit" in caplog.text) == (length < 43)
 
 
 def test_all_examples_or_none_have_labels(tokenizer):
