@@ -122,17 +122,18 @@ def hidden_standard_error() -> Iterator[None]:
 def import_quietly(execute: Callable[[ModuleType], None], module: ModuleType) -> None:
     """Imports TensorFlow without the messages of its start, unless absl logs debug messages.
 
-    Sets the level of its C++ logs, unless it is set, to errors or, without a GPU, to fatal errors.
+    Sets the level of its C++ logs to errors or, without a GPU, to fatal errors, because TensorFlow
+    logs a missing GPU as an error. Levels other than errors are kept.
     """
     from absl import logging  # takes time, and `import albert_tf` imports this module
 
-    if logging.level_debug():
+    if logging.level_debug() or sys.stderr is None:  # it was closed before Python started
         execute(module)
         return
-    # TensorFlow logs a missing GPU as an error.
     has_gpu = glob.glob("/dev/nvidia*") or os.path.exists("/dev/dxg")  # WSL has dxg
     is_hidden = os.environ.get("CUDA_VISIBLE_DEVICES") in ("", "-1")
-    os.environ.setdefault(CPP_LOG_LEVEL, "2" if has_gpu and not is_hidden else "3")
+    if os.environ.get(CPP_LOG_LEVEL, "2") == "2":
+        os.environ[CPP_LOG_LEVEL] = "2" if has_gpu and not is_hidden else "3"
     with hidden_standard_error():  # some lines precede the check of the level
         execute(module)
 

@@ -150,22 +150,36 @@ def test_output_of_an_aborted_import_is_shown(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("devices", "visible", "level"),
+    ("devices", "visible", "given", "level"),
     [
-        (["/dev/nvidia0"], "", "3"),
-        (["/dev/nvidia0"], "0", "2"),
-        ([], "0", "3"),
+        (["/dev/nvidia0"], "", None, "3"),
+        (["/dev/nvidia0"], "0", None, "2"),
+        ([], "0", None, "3"),
+        ([], "0", "2", "3"),
+        ([], "0", "0", "0"),
+        (["/dev/nvidia0"], "0", "3", "3"),
     ],
 )
-def test_tensorflow_logs_errors_if_there_is_a_gpu(tmp_path, monkeypatch, devices, visible, level):
+def test_tensorflow_logs_errors_if_there_is_a_gpu(
+    tmp_path, monkeypatch, devices, visible, given, level
+):
     (tmp_path / "tensorflow.py").write_text("")
     monkeypatch.setattr(streams.glob, "glob", lambda pattern: devices)
     monkeypatch.setattr(streams.os.path, "exists", lambda path: False)
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
     monkeypatch.delenv("TF_CPP_MIN_LOG_LEVEL")
+    if given is not None:
+        monkeypatch.setenv("TF_CPP_MIN_LOG_LEVEL", given)
     spec = importlib.util.spec_from_file_location("tensorflow", tmp_path / "tensorflow.py")
     streams.import_quietly(spec.loader.exec_module, importlib.util.module_from_spec(spec))
     assert os.environ["TF_CPP_MIN_LOG_LEVEL"] == level
+
+
+def test_tensorflow_is_imported_in_python_without_a_standard_error(tmp_path):
+    (tmp_path / "tensorflow.py").write_text("")
+    program = 'exec "$0" -c "import albert_tf, tensorflow; print(1)" 2>&-'
+    done = run("sh", "-c", program, sys.executable, cwd=tmp_path, env=environment())
+    assert (done.returncode, done.stdout) == (0, "1\n")
 
 
 def parse(name, arguments, **options):
