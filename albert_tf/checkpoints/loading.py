@@ -77,8 +77,8 @@ def load(path: str | os.PathLike, *, albert_config_file: str | None = None) -> k
         `AlbertForQuestionAnswering`, `AlbertForClassification`, `AlbertForTokenClassification`,
         `AlbertForMultipleChoice` or `AlbertForPretraining`, or an `AlbertEncoder` without a head.
         If the task is not stored, a classifier is loaded as a text classifier, and a single score
-        per text as a regression. Classifiers of other classes than those of transformers are
-        omitted with a warning; load them with a class such as `TextClassifier`.
+        per text as a regression. If transformers does not define the class of a classifier, only
+        the encoder is loaded, with a warning; use a class such as `TextClassifier` instead.
 
     Raises:
         ValueError: there is no model, it is incomplete or of another architecture, or the

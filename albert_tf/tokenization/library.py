@@ -187,7 +187,7 @@ def special_names(files: Sequence[str]) -> dict[str, str]:
 
 
 def require_own_rules(tokenizer: Tokenizer | None, target: str) -> None:
-    """Raises `ValueError` if a target cannot contain a tokenizer with rules of its own."""
+    """Raises `ValueError` if a target cannot contain a tokenizer with custom rules."""
     if isinstance(tokenizer, LibraryTokenizer):
         raise UserError(
             f"{target} needs a SentencePiece model or a WordPiece vocabulary with the rules of "

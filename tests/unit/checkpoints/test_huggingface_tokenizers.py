@@ -194,7 +194,7 @@ def test_offsets_include_blanks_before_words_of_sentencepiece(tmp_path):
 
 @pytest.fixture
 def other(tmp_path):
-    """A model in a directory of transformers with rules of its own, and special tokens by name."""
+    """A directory of transformers whose tokenizer has custom rules and names of special tokens."""
     pieces = [["[CLS]", -9.0], *rules.PIECES]
     spaces = [{"type": "Whitespace"}]
     files = rules.unigram(rules.ALBERT, spaces, pieces, rules.OTHER_SPECIAL)
