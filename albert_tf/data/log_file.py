@@ -8,6 +8,7 @@ from contextlib import contextmanager, suppress
 
 from absl import logging
 
+from albert_tf.data.errors import printable
 from albert_tf.data.files import open_binary, raise_write_errors
 
 LOG_FILE = "log.txt"
@@ -35,7 +36,7 @@ class _LogFile(python_logging.Filter):
     def write(self, *lines: str) -> None:
         """Adds lines, and appends all lines to the file if it is known."""
         time = datetime.datetime.now().isoformat(sep=" ", timespec="seconds")
-        self._lines += [f"{time} {line}\n" for line in lines]
+        self._lines += [f"{time} {printable(line)}\n" for line in lines]
         if path := self.path:
             content, self._lines = "".join(self._lines).encode(errors="replace"), []
             # If the disk is full, the files that matter are not written either, which is an error.

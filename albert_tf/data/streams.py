@@ -122,8 +122,7 @@ def hidden_standard_error() -> Iterator[None]:
 def import_quietly(execute: Callable[[ModuleType], None], module: ModuleType) -> None:
     """Imports TensorFlow without the messages of its start, unless absl logs debug messages.
 
-    Sets the level of its C++ logs to errors or, without a GPU, to fatal errors, because TensorFlow
-    logs a missing GPU as an error. Levels other than errors are kept.
+    Without a GPU, which is logged as an error, only fatal errors of C++ are logged.
     """
     from absl import logging  # takes time, and `import albert_tf` imports this module
 

@@ -54,7 +54,6 @@ def fit_rows(
     accuracy in the last epoch of training. `run` runs the job in `output_dir`, or in a temporary
     directory if that is `None`. With `verbose`, prints a line per epoch. Without `dev`, `evaluate`
     evaluates some of the training rows, for its warnings.
-
     Errors in `train_batch_size` and `num_train_epochs` name the arguments of the public methods,
     `batch_size` and `epochs`. Unless `settings` contain `train_step`, the default of
     `num_train_epochs` is 3. `mini` has its own defaults, see `recipe_settings`.

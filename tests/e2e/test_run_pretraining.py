@@ -61,6 +61,8 @@ class TestTraining:
         assert list(records) == [4, 5, 8, 10, 12]
         lines = re.findall(r"^step +(\d+)/12   loss (\S+)", trained.printed, re.MULTILINE)
         assert [int(step) for step, _ in lines] == list(records)
+        marked = re.findall(r"^eval +(\d+)/12 .* best$", trained.printed, re.MULTILINE)
+        assert int(marked[-1]) == best_step(trained)
         for step, loss in lines:
             np.testing.assert_allclose(float(loss), records[int(step)]["loss"], rtol=0, atol=5e-5)
         assert records[12].keys() > RESULTS - {"global_step"} | {"gradient_norm", "learning_rate"}

@@ -7,6 +7,7 @@ import subprocess
 import sys
 
 import pytest
+from absl import logging
 from absl.flags import FLAGS
 
 from albert_tf.cli import app, inspect, run_classifier
@@ -14,7 +15,7 @@ from albert_tf.data import streams
 from albert_tf.data.errors import UserError
 from albert_tf.data.files import WriteError
 from tests.command_flags import flags_of
-from tests.programs import ROOT, run_program
+from tests.programs import ROOT, run_program, unwrapped
 from tests.run_in_process import given, run_here
 
 # A command that imports a stub of TensorFlow. Like TensorFlow, it writes before it reads its level.
@@ -173,6 +174,19 @@ def test_tensorflow_logs_errors_if_there_is_a_gpu(
     spec = importlib.util.spec_from_file_location("tensorflow", tmp_path / "tensorflow.py")
     streams.import_quietly(spec.loader.exec_module, importlib.util.module_from_spec(spec))
     assert os.environ["TF_CPP_MIN_LOG_LEVEL"] == level
+
+
+def test_long_lines_of_the_log_are_wrapped_except_in_words(caplog):
+    path = "/folder" * 20
+    text = f"{'seven ' * 30}{path} is read"
+    with caplog.at_level("INFO", logger="absl"):
+        logging.info(text)
+        logging.warning("short")
+    first, second = map(app._ScreenFormatter().format, caplog.records)
+    assert [line for line in first.split("\n") if len(line) > 100] == [f"    {path}"]
+    assert len(first.split("\n")) == 4
+    assert unwrapped(first) == text
+    assert second == "warning: short"
 
 
 def test_tensorflow_is_imported_in_python_without_a_standard_error(tmp_path):

@@ -24,17 +24,17 @@ def test_all_levels_are_written_and_the_usual_ones_are_shown(tmp_path, caplog):
         logging.get_absl_logger().handle(other)
         assert not path.exists()
         write_log_to(str(tmp_path))
-        logging.warning("after it")
-        assert path.read_text().endswith(" WARNING after it\n")
+        logging.warning("after it: https://me:secret@host/\x1b[1m")
+        assert path.read_text().endswith(" WARNING after it: https://***host/\\x1b[1m\n")
         raise KeyError(5)
     logging.warning("after the job")
     lines = [line.split(" ", 2)[2] for line in path.read_text().splitlines()]
     assert lines == [
         "DEBUG before the directory",
-        "WARNING after it",
+        "WARNING after it: https://***host/\\x1b[1m",
         "ERROR KeyError: 5",
     ]
-    assert caplog.messages == ["after it", "after the job"]
+    assert caplog.messages[1:] == ["after the job"]
 
 
 def test_a_second_job_appends_its_own_lines(tmp_path):
