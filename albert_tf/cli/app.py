@@ -167,7 +167,7 @@ def _name_flags(record: python_logging.LogRecord) -> bool:
 
 
 class _ScreenFormatter(python_logging.Formatter):
-    """Formats lines without time and file, which `log.txt` contains, and with the level if high."""
+    """Formats log lines without time and file. Only warnings and errors begin with their level."""
 
     def format(self, record: python_logging.LogRecord) -> str:
         level = f"{record.levelname.lower()}: " * (record.levelno > python_logging.INFO)
