@@ -53,7 +53,7 @@ def create_pretraining_data(settings: PretrainingDataSettings) -> CreationReport
     )
     warn_of_unreachable_pieces(tokenizer)
     files = match_files(settings.input_file)
-    logging.info("input_files=%d output=%s", len(files), settings.output_file)
+    logging.info("Reading %d files for %s", len(files), settings.output_file)
     if warning := masking_limit_warning(settings.max_seq_length, instances.masking):
         logging.warning(warning)
     start = time.monotonic()

@@ -60,7 +60,7 @@ def prepare_text(settings: PrepareTextSettings) -> Counter[str]:
     outputs = expand_shards(settings.output_file)
     files = _input_files(settings.input_file, outputs)
     check_outputs(files, outputs)
-    logging.info("input_files=%d output=%s", len(files), settings.output_file)
+    logging.info("Reading %d files for %s", len(files), settings.output_file)
     # Most mistakes are found before a directory is created.
     for path in filter(file_exists, files if settings.dry_run else files[:_CHECKED_FILES]):
         for part in read_parts(path, int):
