@@ -1,11 +1,11 @@
 """The public names of the package, for `__init__.py` and for type checkers."""
 
 from albert_tf.checkpoints.convert import convert as convert
+from albert_tf.checkpoints.formats.original import write_checkpoint as write_checkpoint
 from albert_tf.checkpoints.growth import grow as grow
 from albert_tf.checkpoints.load_tokenizer import load_tokenizer as load_tokenizer
 from albert_tf.checkpoints.loading import load as load
 from albert_tf.checkpoints.loading import load_weights as load_weights
-from albert_tf.checkpoints.original import write_checkpoint as write_checkpoint
 from albert_tf.checkpoints.save import save as save
 from albert_tf.classification.run import run_classification as run_classification
 from albert_tf.classification.settings import ClassificationSettings as ClassificationSettings
@@ -13,7 +13,7 @@ from albert_tf.classification.text_classifier import TextClassifier as TextClass
 from albert_tf.classification.text_predictor import TextPrediction as TextPrediction
 from albert_tf.config import PRESETS as PRESETS
 from albert_tf.config import AlbertConfig as AlbertConfig
-from albert_tf.finetuning.texts import TextEncoder as TextEncoder
+from albert_tf.finetuning.text_encoder import TextEncoder as TextEncoder
 from albert_tf.modeling.encoder import AlbertEncoder as AlbertEncoder
 from albert_tf.modeling.models import AlbertForClassification as AlbertForClassification
 from albert_tf.modeling.models import AlbertForMultipleChoice as AlbertForMultipleChoice
@@ -22,9 +22,7 @@ from albert_tf.modeling.models import AlbertForQuestionAnswering as AlbertForQue
 from albert_tf.modeling.models import (
     AlbertForQuestionAnsweringWithBeamSearch as AlbertForQuestionAnsweringWithBeamSearch,
 )
-from albert_tf.modeling.models import (
-    AlbertForTokenClassification as AlbertForTokenClassification,
-)
+from albert_tf.modeling.models import AlbertForTokenClassification as AlbertForTokenClassification
 from albert_tf.modeling.original_names import original_names as original_names
 from albert_tf.multiple_choice.multiple_choice import ChosenOption as ChosenOption
 from albert_tf.multiple_choice.multiple_choice import MultipleChoice as MultipleChoice
@@ -43,9 +41,7 @@ from albert_tf.squad.question_answerer import QuestionAnswer as QuestionAnswer
 from albert_tf.squad.question_answerer import QuestionAnswerer as QuestionAnswerer
 from albert_tf.squad.run import run_squad as run_squad
 from albert_tf.squad.settings import SquadSettings as SquadSettings
-from albert_tf.token_classification.run import (
-    run_token_classification as run_token_classification,
-)
+from albert_tf.token_classification.run import run_token_classification as run_token_classification
 from albert_tf.token_classification.settings import (
     TokenClassificationSettings as TokenClassificationSettings,
 )

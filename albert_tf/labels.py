@@ -9,8 +9,8 @@ import numpy as np
 from absl import logging
 
 from albert_tf.data.errors import UserError
+from albert_tf.data.rows import LABEL_SEPARATOR
 from albert_tf.data.strict_json import listed, shown
-from albert_tf.data.tables import LABEL_SEPARATOR
 
 NO_LABEL = ("", "-")  # cells of rows without a label; SNLI uses "-" if annotators disagreed
 _DECIMAL_NUMBER = re.compile(r"\s*[-+]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][-+]?[0-9]+)?\s*")

@@ -17,7 +17,7 @@ from absl import app, flags
 from albert_tf.classification.data import GlueData
 from albert_tf.config import AlbertConfig
 from albert_tf.data.sequences import TokenSequences
-from albert_tf.data.text_examples import DEV
+from albert_tf.data.splits import DEV
 from albert_tf.finetuning.predictor import Predictor
 from albert_tf.finetuning.texts import text_sequences
 from albert_tf.modeling.models import AlbertForClassification

@@ -28,7 +28,8 @@ from sklearn.metrics import accuracy_score, matthews_corrcoef
 
 import albert_tf
 from albert_tf.classification.data import GlueData
-from albert_tf.data.text_examples import DEV, TRAIN, TextExample
+from albert_tf.data.splits import DEV, TRAIN
+from albert_tf.finetuning.texts import TextExample
 from albert_tf.token_classification.data import read_sentences
 from albert_tf.token_classification.labels import best_metric, recognize_scheme, scores
 

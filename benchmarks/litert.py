@@ -24,8 +24,7 @@ import albert_tf
 from albert_tf.config import AlbertConfig
 from albert_tf.data.sequences import TokenSequences
 from albert_tf.data.streams import open_input, read_lines
-from albert_tf.data.text_examples import TextExample
-from albert_tf.finetuning.texts import text_sequences
+from albert_tf.finetuning.texts import TextExample, text_sequences
 from albert_tf.modeling.encoder import AlbertEncoder
 from albert_tf.serving.litert import QUANTIZATIONS, LiteRTExport, outputs_of
 from benchmarks.timing import best_seconds

@@ -20,7 +20,7 @@ import time
 import tensorflow as tf
 from absl import app, flags
 
-from albert_tf.checkpoints.huggingface import read_config
+from albert_tf.checkpoints.formats.huggingface import read_config
 from albert_tf.config import FLOAT32, PRECISIONS, AlbertConfig
 from albert_tf.modeling.ops import PLAIN
 from albert_tf.modeling.ops_fused import FusedOps

@@ -17,7 +17,7 @@ from dataclasses import replace
 import sentencepiece
 from absl import app, flags
 
-from albert_tf.data.text_examples import DEV
+from albert_tf.data.splits import DEV
 from albert_tf.multiple_choice.data import MIDDLE, ChoiceExample, read_race
 from albert_tf.multiple_choice.task import choice_features
 from albert_tf.tokenization.base import Tokenizer

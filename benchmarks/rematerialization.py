@@ -17,7 +17,7 @@ import time
 
 from absl import app, flags
 
-from albert_tf.checkpoints.huggingface import read_config
+from albert_tf.checkpoints.formats.huggingface import read_config
 from albert_tf.config import AlbertConfig
 from benchmarks.timing import peak_memory
 

@@ -14,7 +14,7 @@ from absl import app, flags
 
 from albert_tf.classification.data import GlueData
 from albert_tf.classification.task import text_features
-from albert_tf.data.text_examples import TRAIN
+from albert_tf.data.splits import TRAIN
 from albert_tf.tokenization.loading import tokenizer_from_files
 from benchmarks.timing import best_seconds
 

@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from albert_tf.checkpoints.original import slot_variables, write_checkpoint
+from albert_tf.checkpoints.formats.original import slot_variables, write_checkpoint
 from albert_tf.modeling.models import AlbertForPretraining
 from albert_tf.modeling.original_names import original_names
 from albert_tf.training.optimization import Lamb

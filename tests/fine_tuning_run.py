@@ -3,8 +3,8 @@
 from pathlib import Path
 from typing import Any
 
+from albert_tf.checkpoints.formats.original import write_checkpoint
 from albert_tf.checkpoints.model_directory import ModelDirectory
-from albert_tf.checkpoints.original import write_checkpoint
 from albert_tf.finetuning.job import RunContext
 from albert_tf.modeling.models import AlbertForPretraining
 from albert_tf.modeling.original_names import original_names

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from albert_tf.checkpoints.original import slot_variables
+from albert_tf.checkpoints.formats.original import slot_variables
 from albert_tf.config import AlbertConfig
 from albert_tf.modeling.original_names import original_names
 from albert_tf.pretraining.task import PretrainingTask

@@ -4,8 +4,8 @@ import os
 
 import pytest
 
+from albert_tf.checkpoints.formats.original import write_checkpoint
 from albert_tf.checkpoints.model_directory import ModelDirectory
-from albert_tf.checkpoints.original import write_checkpoint
 from albert_tf.modeling.original_names import original_names
 from tests.small_model import ONE_BLOCK, small_config
 

@@ -26,7 +26,7 @@ from albert_tf.checkpoints.downloads import (
     is_bundled,
     is_released,
 )
-from albert_tf.checkpoints.report import LoadError
+from albert_tf.checkpoints.errors import LoadError
 from albert_tf.data.files import (
     advice_on,
     file_exists,

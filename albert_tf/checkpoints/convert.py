@@ -22,10 +22,10 @@ import numpy as np
 import tensorflow as tf
 from absl import logging
 
-from albert_tf.checkpoints.formats import ORIGINAL, format_module, writer_of
+from albert_tf.checkpoints.formats.choose import ORIGINAL, format_module, writer_of
+from albert_tf.checkpoints.formats.original import write_checkpoint
 from albert_tf.checkpoints.loading import build, read_model
 from albert_tf.checkpoints.model_choice import choose_model
-from albert_tf.checkpoints.original import write_checkpoint
 from albert_tf.checkpoints.report import LoadReport
 from albert_tf.checkpoints.stored_model import StoredModel
 from albert_tf.config import EXACT_GELU, AlbertConfig

@@ -17,7 +17,7 @@ from typing import Any
 
 from absl import logging
 
-from albert_tf.checkpoints.report import DamagedError, LoadError
+from albert_tf.checkpoints.errors import DamagedError, LoadError
 from albert_tf.config import PRESETS
 from albert_tf.data.errors import without_secrets
 from albert_tf.data.files import (

@@ -8,7 +8,7 @@ import keras
 import numpy as np
 from absl import logging
 
-from albert_tf.checkpoints.formats import open_model
+from albert_tf.checkpoints.formats.choose import open_model
 from albert_tf.checkpoints.loading import build
 from albert_tf.checkpoints.model_directory import (
     SENTENCEPIECE_FILE,

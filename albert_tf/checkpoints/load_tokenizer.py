@@ -53,7 +53,7 @@ def load_tokenizer(
             **files, do_lower_case=do_lower_case is not False, keep_accents=bool(keep_accents)
         )
     # Files do not need TensorFlow, which these modules import.
-    from albert_tf.checkpoints.formats import open_model
+    from albert_tf.checkpoints.formats.choose import open_model
     from albert_tf.checkpoints.stored_model import choose_accents
 
     stored = open_model(os.fspath(path))

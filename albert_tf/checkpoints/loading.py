@@ -16,9 +16,10 @@ import keras
 import numpy as np
 from absl import logging
 
-from albert_tf.checkpoints.formats import open_weights
+from albert_tf.checkpoints.errors import LoadError
+from albert_tf.checkpoints.formats.choose import open_weights
 from albert_tf.checkpoints.model_choice import choose_model
-from albert_tf.checkpoints.report import LoadError, LoadReport, check_parameters
+from albert_tf.checkpoints.report import LoadReport, check_parameters
 from albert_tf.checkpoints.stored_heads import (
     CLASSIFIER,
     HEAD_NAMES,
@@ -34,17 +35,13 @@ from albert_tf.config import BFLOAT16, FLOAT32, AlbertConfig
 from albert_tf.data.arguments import as_path, check_choice
 from albert_tf.data.errors import UserError
 from albert_tf.data.strict_json import listed
-from albert_tf.modeling.answering import warn_of_slow_bfloat16
-from albert_tf.modeling.encoder import AlbertEncoder, ConfiguredModel
+from albert_tf.modeling.base import ConfiguredModel
+from albert_tf.modeling.encoder import AlbertEncoder
 from albert_tf.modeling.layers import PENDING
 from albert_tf.modeling.models import AlbertForMultipleChoice, AlbertForTokenClassification
-from albert_tf.modeling.original_names import (
-    PRETRAINING_HEADS,
-    SLOT_NAMES,
-    is_slot,
-    original_names,
-)
+from albert_tf.modeling.original_names import PRETRAINING_HEADS, SLOT_NAMES, is_slot, original_names
 from albert_tf.modeling.parameter_sharing import ENCODER_PREFIX, POOLER, block_runs, norm_name
+from albert_tf.modeling.rounded import warn_of_slow_bfloat16
 from albert_tf.tokenization.base import Tokenizer
 from albert_tf.tokenization.piece_counts import warn_of_unreachable_pieces
 

@@ -15,8 +15,8 @@ from absl import logging
 
 from albert_tf.checkpoints.archives import is_indirect
 from albert_tf.checkpoints.downloads import BUNDLED, is_bundled, suggestion
-from albert_tf.checkpoints.formats import open_model
-from albert_tf.checkpoints.huggingface import read_config
+from albert_tf.checkpoints.formats.choose import open_model
+from albert_tf.checkpoints.formats.huggingface import read_config
 from albert_tf.checkpoints.model_directory import (
     ACCENTS_KEY,
     CONFIG_FILE,

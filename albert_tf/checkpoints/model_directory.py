@@ -8,7 +8,7 @@ from typing import Any
 import tensorflow as tf
 from absl import logging
 
-from albert_tf.checkpoints.report import LoadError
+from albert_tf.checkpoints.errors import LoadError
 from albert_tf.config import AlbertConfig
 from albert_tf.data.errors import UserError, visible
 from albert_tf.data.files import check_folder, open_binary, raise_write_errors, write_then_rename

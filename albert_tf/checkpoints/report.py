@@ -8,9 +8,10 @@ from collections.abc import Collection, Mapping, Sequence
 from fnmatch import fnmatch
 from types import ModuleType
 
+from albert_tf.checkpoints.errors import LoadError
 from albert_tf.config import GROWING, AlbertConfig
-from albert_tf.data.errors import UserError, visible
-from albert_tf.data.files import WriteError, folder_names
+from albert_tf.data.errors import visible
+from albert_tf.data.files import folder_names
 from albert_tf.data.strict_json import listed, shown
 from albert_tf.modeling.parameter_sharing import (
     ENCODER_PREFIX,
@@ -57,18 +58,6 @@ _OTHER_FILES = {
     "*.ckpt": "not named pytorch_model.bin. Rename a copy if PyTorch stored the weights in it",
 }
 _MODELS = ("*.index", "saved_model.pb", "*model*.safetensors*", "pytorch_model*", "*model*.h5")
-
-
-class LoadError(UserError):
-    """Raised if a model is missing or unsupported, or if weights do not fit a model."""
-
-
-class DamagedError(LoadError):
-    """Raised if a file is damaged or incomplete."""
-
-
-class SaveError(WriteError):
-    """Raised if a checkpoint cannot be written. Earlier checkpoints are left unchanged."""
 
 
 @dataclasses.dataclass(frozen=True)

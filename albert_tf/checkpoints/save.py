@@ -9,7 +9,7 @@ import numpy as np
 from absl import logging
 
 from albert_tf.checkpoints.convert import check_target, new_directory
-from albert_tf.checkpoints.formats import writer_of
+from albert_tf.checkpoints.formats.choose import writer_of
 from albert_tf.checkpoints.loading import check_model
 from albert_tf.checkpoints.model_directory import LOWER_CASE_KEY
 from albert_tf.checkpoints.stored_heads import head_of
@@ -18,7 +18,7 @@ from albert_tf.checkpoints.stored_task import StoredTask
 from albert_tf.data.arguments import as_path, check_choice, check_whole_number
 from albert_tf.data.files import random_name
 from albert_tf.data.sequences import check_room
-from albert_tf.modeling.encoder import ConfiguredModel
+from albert_tf.modeling.base import ConfiguredModel
 from albert_tf.modeling.models import AlbertForClassification
 from albert_tf.modeling.original_names import original_names
 from albert_tf.tokenization.base import Tokenizer

@@ -4,7 +4,7 @@ import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from albert_tf.checkpoints.report import LoadError
+from albert_tf.checkpoints.errors import LoadError
 from albert_tf.checkpoints.stored_task import (
     MULTIPLE_CHOICE,
     SQUAD_TASKS,
@@ -15,7 +15,8 @@ from albert_tf.checkpoints.stored_task import (
 )
 from albert_tf.config import AlbertConfig
 from albert_tf.labels import Labels, numbered_labels
-from albert_tf.modeling.encoder import AlbertEncoder, ConfiguredModel
+from albert_tf.modeling.base import ConfiguredModel
+from albert_tf.modeling.encoder import AlbertEncoder
 from albert_tf.modeling.models import (
     AlbertForClassification,
     AlbertForMultipleChoice,

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from albert_tf.checkpoints.errors import DamagedError, LoadError
 from albert_tf.checkpoints.model_directory import ACCENTS_KEY, check_vocabulary, with_rules
-from albert_tf.checkpoints.report import DamagedError, LoadError
 from albert_tf.checkpoints.stored_task import StoredTask
 from albert_tf.config import AlbertConfig
 from albert_tf.data.errors import UserError

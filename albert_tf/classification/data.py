@@ -13,9 +13,7 @@ from absl import logging
 from albert_tf.classification.settings import LABEL, TEXT_A, TEXT_B
 from albert_tf.data.errors import UserError, visible
 from albert_tf.data.files import file_exists, folder_names
-from albert_tf.data.streams import parse_lines
-from albert_tf.data.strict_json import listed, shown
-from albert_tf.data.tables import (
+from albert_tf.data.rows import (
     LABEL_SEPARATOR,
     Cells,
     Row,
@@ -24,8 +22,11 @@ from albert_tf.data.tables import (
     is_column_number,
     read_table,
 )
-from albert_tf.data.text_examples import DEV, TEST, TRAIN, TextExample
+from albert_tf.data.splits import DEV, TEST, TRAIN
+from albert_tf.data.streams import parse_lines
+from albert_tf.data.strict_json import listed, shown
 from albert_tf.finetuning.metrics import F1_OF_CLASSES
+from albert_tf.finetuning.texts import TextExample
 from albert_tf.glue import GLUE_TASKS, Columns, glue_task_name, plain_name
 from albert_tf.labels import NO_LABEL, Labels, decimal_number, split_labels, warn_of_doubtful_labels
 

@@ -16,11 +16,12 @@ from albert_tf.classification.task import ClassificationTask, label_scale, text_
 from albert_tf.classification.text_predictor import TextPredictor, check_file, predict_file
 from albert_tf.data.errors import UserError
 from albert_tf.data.files import write_files
+from albert_tf.data.rows import is_column_number
 from albert_tf.data.sequences import MANY_TRUNCATED, check_room
+from albert_tf.data.splits import DEV, TEST, TRAIN
 from albert_tf.data.streams import is_regular_file
-from albert_tf.data.tables import is_column_number
-from albert_tf.data.text_examples import DEV, TEST, TRAIN
 from albert_tf.finetuning import flow
+from albert_tf.finetuning.class_weights import class_weights
 from albert_tf.finetuning.job import Job, RunContext, check_predictions
 from albert_tf.finetuning.metrics import (
     confusion_matrix,
@@ -31,7 +32,6 @@ from albert_tf.finetuning.metrics import (
     score_names,
     scores,
 )
-from albert_tf.finetuning.task import class_weights
 from albert_tf.glue import GLUE_TASKS, glue_task_name
 from albert_tf.labels import Labels, label_cell
 from albert_tf.modeling.models import AlbertForClassification

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from albert_tf.data.arguments import as_texts
-from albert_tf.data.tables import LABEL_SEPARATOR
+from albert_tf.data.rows import LABEL_SEPARATOR
 from albert_tf.finetuning.settings import (
     StepSettings,
     class_weights_setting,

@@ -11,9 +11,9 @@ from absl import logging
 
 from albert_tf.data.errors import UserError
 from albert_tf.data.sequences import TokenSequences
-from albert_tf.data.text_examples import TextExample, given_labels
-from albert_tf.finetuning.task import HEAD_VARIABLES, LOSS, LabelTask
-from albert_tf.finetuning.texts import text_sequences
+from albert_tf.data.splits import given_labels
+from albert_tf.finetuning.objective import HEAD_VARIABLES, LOSS, LabelTask
+from albert_tf.finetuning.texts import TextExample, text_sequences
 from albert_tf.labels import Labels
 from albert_tf.modeling.heads import class_outputs
 from albert_tf.modeling.losses import LossSum, binary_loss, regression_loss

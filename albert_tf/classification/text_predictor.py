@@ -12,10 +12,9 @@ from absl import logging
 
 from albert_tf.data.errors import UserError
 from albert_tf.data.streams import is_regular_file, parse_lines, regrouped, source_name, write_lines
-from albert_tf.data.text_examples import TextExample
 from albert_tf.finetuning.metrics import label_text, predictions, probabilities
 from albert_tf.finetuning.predictor import Predictor
-from albert_tf.finetuning.texts import text_sequences
+from albert_tf.finetuning.texts import TextExample, text_sequences
 from albert_tf.labels import Labels, label_cell
 from albert_tf.tokenization.base import Tokenizer
 from albert_tf.tokenization.piece_counts import counting

@@ -10,20 +10,15 @@ from typing import Any
 
 from absl import logging
 
-from albert_tf.checkpoints.formats import open_weights, stored_task
+from albert_tf.checkpoints.formats.choose import open_weights, stored_task
 from albert_tf.checkpoints.stored_heads import CLASSIFIER, has_head
-from albert_tf.checkpoints.stored_task import (
-    QUESTION_TASKS,
-    StoredTask,
-    described,
-    is_same_unit,
-)
+from albert_tf.checkpoints.stored_task import QUESTION_TASKS, StoredTask, described, is_same_unit
 from albert_tf.data.errors import UserError
 from albert_tf.data.log_file import write_log_to
 from albert_tf.finetuning.job import Job, S
 from albert_tf.finetuning.metrics import warn_of_constant
+from albert_tf.finetuning.objective import InMemoryTask
 from albert_tf.finetuning.prepare import actions, prepare
-from albert_tf.finetuning.task import InMemoryTask
 from albert_tf.training.cluster import Workers
 from albert_tf.training.directory_lock import EVALUATION, locked
 from albert_tf.training.evaluation import (

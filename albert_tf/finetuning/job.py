@@ -14,12 +14,12 @@ from albert_tf.checkpoints.model_directory import ModelDirectory
 from albert_tf.checkpoints.stored_task import StoredTask
 from albert_tf.data.errors import UserError
 from albert_tf.data.files import check_file, real_name
-from albert_tf.data.text_examples import DEV
+from albert_tf.data.splits import DEV
 from albert_tf.finetuning.metrics import write_confusion_matrix
+from albert_tf.finetuning.objective import InMemoryTask, data_digest
 from albert_tf.finetuning.predictor import Predictor
 from albert_tf.finetuning.recipes import mini_steps
 from albert_tf.finetuning.settings import FineTuningSettings
-from albert_tf.finetuning.task import InMemoryTask, data_digest
 from albert_tf.modeling.models import EncoderAndHead
 from albert_tf.tokenization.base import Tokenizer
 from albert_tf.training.evaluation import BestCheckpoint, EvaluationResults

@@ -15,7 +15,7 @@ from absl import logging
 from scipy import special, stats
 
 from albert_tf.data.files import write_file
-from albert_tf.data.tables import LABEL_SEPARATOR
+from albert_tf.data.rows import LABEL_SEPARATOR
 from albert_tf.labels import Labels, label_cell
 from albert_tf.training.curves import png
 

@@ -14,10 +14,11 @@ from albert_tf.data.arguments import check_whole_number
 from albert_tf.data.errors import UserError
 from albert_tf.data.parallel import progress_bar
 from albert_tf.data.sequences import TokenSequences
-from albert_tf.finetuning.task import padded_length
-from albert_tf.modeling.answering import RoundedModel, rounded_model
-from albert_tf.modeling.encoder import BLOCK_TRACES, lora_rank
+from albert_tf.finetuning.batches import padded_length
+from albert_tf.modeling.base import lora_rank
+from albert_tf.modeling.encoder import BLOCK_TRACES
 from albert_tf.modeling.ops import Ops
+from albert_tf.modeling.rounded import RoundedModel, rounded_model
 from albert_tf.training.interruption import raise_if_interrupted
 from albert_tf.training.strategies import is_tpu, local_replicas
 

@@ -6,7 +6,7 @@ import os
 import tensorflow as tf
 from absl import logging
 
-from albert_tf.checkpoints.formats import open_weights, stored_task
+from albert_tf.checkpoints.formats.choose import open_weights, stored_task
 from albert_tf.checkpoints.model_choice import choose_model
 from albert_tf.checkpoints.model_directory import ModelDirectory, with_rules
 from albert_tf.checkpoints.stored_model import StoredModel
@@ -14,10 +14,10 @@ from albert_tf.checkpoints.stored_task import StoredTask, warn_of_another_length
 from albert_tf.config import AlbertConfig
 from albert_tf.data.errors import UserError
 from albert_tf.data.files import check_folder
+from albert_tf.finetuning.batches import num_padded_lengths
 from albert_tf.finetuning.job import Job, RunContext, S
 from albert_tf.finetuning.recipes import is_for_mini, recipe_settings, with_dropout
 from albert_tf.finetuning.settings import FineTuningSettings
-from albert_tf.finetuning.task import num_padded_lengths
 from albert_tf.serving.saved_model import TEXT_FOLDER
 from albert_tf.settings import missing, resolve
 from albert_tf.tokenization.base import Tokenizer

@@ -9,7 +9,8 @@ import tensorflow as tf
 from albert_tf.data.arguments import as_labels, check_whole_number, value_of
 from albert_tf.data.errors import UserError
 from albert_tf.data.strict_json import listed
-from albert_tf.modeling.encoder import AlbertEncoder, ConfiguredModel, attach_keras_mask
+from albert_tf.modeling.base import ConfiguredModel
+from albert_tf.modeling.encoder import AlbertEncoder, attach_keras_mask
 from albert_tf.modeling.heads import (
     MASKED_LOGIT,
     ClassificationHead,

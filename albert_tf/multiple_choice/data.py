@@ -24,6 +24,8 @@ from absl import logging
 from albert_tf.data.errors import UserError
 from albert_tf.data.files import folder_names
 from albert_tf.data.parallel import progress
+from albert_tf.data.rows import JSON_LINES, DataIssues, json_objects, read_table, read_text
+from albert_tf.data.splits import TEST, TRAIN
 from albert_tf.data.strict_json import (
     JsonError,
     JsonValue,
@@ -32,14 +34,6 @@ from albert_tf.data.strict_json import (
     json_values,
     listed,
 )
-from albert_tf.data.tables import (
-    JSON_LINES,
-    DataIssues,
-    json_objects,
-    read_table,
-    read_text,
-)
-from albert_tf.data.text_examples import TEST, TRAIN
 from albert_tf.labels import NO_LABEL
 
 MIDDLE, HIGH = LEVELS = "middle", "high"  # of RACE

@@ -10,12 +10,7 @@ import numpy as np
 
 from albert_tf.checkpoints.loading import build_kind, check_model, open_with_tokenizer
 from albert_tf.checkpoints.stored_task import MULTIPLE_CHOICE, StoredTask
-from albert_tf.data.arguments import (
-    as_list,
-    as_texts,
-    check_same_length,
-    check_whole_number,
-)
+from albert_tf.data.arguments import as_list, as_texts, check_same_length, check_whole_number
 from albert_tf.data.errors import UserError
 from albert_tf.finetuning import metrics
 from albert_tf.finetuning.predictor import Predictor, new_predictor

@@ -12,7 +12,7 @@ from albert_tf.checkpoints.stored_task import MULTIPLE_CHOICE, StoredTask
 from albert_tf.data.errors import UserError
 from albert_tf.data.files import write_file
 from albert_tf.data.sequences import MANY_TRUNCATED
-from albert_tf.data.text_examples import DEV, TEST, TRAIN
+from albert_tf.data.splits import DEV, TEST, TRAIN
 from albert_tf.finetuning import flow, metrics
 from albert_tf.finetuning.job import Job, RunContext
 from albert_tf.labels import label_cell

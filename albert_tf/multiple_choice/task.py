@@ -14,8 +14,8 @@ from albert_tf.config import AlbertConfig
 from albert_tf.data.errors import UserError
 from albert_tf.data.parallel import progress
 from albert_tf.data.sequences import TokenSequences, log_truncated
-from albert_tf.data.text_examples import given_labels
-from albert_tf.finetuning.task import InMemoryTask
+from albert_tf.data.splits import given_labels
+from albert_tf.finetuning.objective import InMemoryTask
 from albert_tf.modeling.models import AlbertForMultipleChoice
 from albert_tf.multiple_choice.data import ChoiceExample
 from albert_tf.tokenization.base import Tokenizer

@@ -16,9 +16,9 @@ from albert_tf.data.arguments import as_texts, check_whole_number
 from albert_tf.data.errors import UserError
 from albert_tf.data.parallel import progress
 from albert_tf.data.sequences import log_truncated
-from albert_tf.modeling.answering import rounded_model
-from albert_tf.modeling.encoder import lora_rank
+from albert_tf.modeling.base import lora_rank
 from albert_tf.modeling.models import AlbertForPretraining
+from albert_tf.modeling.rounded import rounded_model
 from albert_tf.tokenization.base import WORD_START, Tokenizer
 from albert_tf.tokenization.piece_counts import counting
 

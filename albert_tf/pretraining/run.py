@@ -10,9 +10,9 @@ import keras
 import tensorflow as tf
 from absl import logging
 
-from albert_tf.checkpoints.formats import open_model
+from albert_tf.checkpoints.formats.choose import open_model
+from albert_tf.checkpoints.formats.huggingface import read_config
 from albert_tf.checkpoints.growth import grown_model
-from albert_tf.checkpoints.huggingface import read_config
 from albert_tf.checkpoints.load_tokenizer import load_tokenizer
 from albert_tf.checkpoints.model_choice import FROM_HUB, choose_model
 from albert_tf.checkpoints.model_directory import (

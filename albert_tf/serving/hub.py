@@ -12,9 +12,9 @@ import tensorflow as tf
 import tensorflow_text
 
 from albert_tf.checkpoints.convert import ConversionReport, check_target, convert, new_directory
-from albert_tf.checkpoints.formats import open_model
+from albert_tf.checkpoints.formats.choose import open_model
 from albert_tf.checkpoints.load_tokenizer import load_tokenizer
-from albert_tf.checkpoints.tf2_hub.writing import DEFAULT_SIGNATURE
+from albert_tf.checkpoints.signatures import DEFAULT_SIGNATURE
 from albert_tf.data.arguments import as_path
 from albert_tf.data.errors import UserError
 from albert_tf.serving.tokenizer_graph import GraphTokenizer, Offsets

@@ -26,20 +26,8 @@ from albert_tf.modeling.models import (
     LabelModel,
 )
 from albert_tf.modeling.original_names import original_names
-from albert_tf.serving.agreement import (
-    Agreement,
-    Arrays,
-    Compute,
-    compare,
-    random_batches,
-)
-from albert_tf.serving.saved_model import (
-    INPUTS,
-    Outputs,
-    check_labels,
-    float32_copy,
-    labels_json,
-)
+from albert_tf.serving.agreement import Agreement, Arrays, Compute, compare, random_batches
+from albert_tf.serving.saved_model import INPUTS, Outputs, check_labels, float32_copy, labels_json
 
 QUANTIZATIONS = NONE, FLOAT16, INT8 = "none", "float16", "int8"
 

@@ -23,7 +23,7 @@ import tensorflow as tf
 from absl import logging
 
 from albert_tf.checkpoints.model_directory import CONFIG_FILE
-from albert_tf.checkpoints.tf2_hub.writing import DEFAULT_SIGNATURE
+from albert_tf.checkpoints.signatures import DEFAULT_SIGNATURE
 from albert_tf.data.errors import UserError
 from albert_tf.data.files import folder_names, temporary_folder, write_file
 from albert_tf.data.strict_json import listed

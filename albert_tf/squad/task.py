@@ -8,7 +8,7 @@ import numpy as np
 import tensorflow as tf
 
 from albert_tf.config import AlbertConfig
-from albert_tf.finetuning.task import InMemoryTask
+from albert_tf.finetuning.objective import InMemoryTask
 from albert_tf.modeling.losses import (
     LossSum,
     accuracy,

@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import tensorflow as tf
 
+from albert_tf.checkpoints.signatures import DEFAULT_SIGNATURE, TOKENS_SIGNATURE
 from albert_tf.checkpoints.stored_task import LABELS_FILE, TOKENS, StoredTask
-from albert_tf.checkpoints.tf2_hub.writing import DEFAULT_SIGNATURE, TOKENS_SIGNATURE
 from albert_tf.data.sequences import check_room
 from albert_tf.labels import Labels
 from albert_tf.modeling.heads import class_outputs

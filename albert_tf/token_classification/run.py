@@ -10,15 +10,15 @@ from absl import logging
 
 from albert_tf.checkpoints.stored_task import TOKENS, StoredTask
 from albert_tf.data.errors import UserError, visible
+from albert_tf.data.rows import JSON_LINES, DataIssues, format_of
 from albert_tf.data.sequences import check_room
+from albert_tf.data.splits import DEV, TEST, TRAIN
 from albert_tf.data.streams import is_regular_file, source_name
 from albert_tf.data.strict_json import listed, shown
-from albert_tf.data.tables import JSON_LINES, DataIssues, format_of
-from albert_tf.data.text_examples import DEV, TEST, TRAIN
 from albert_tf.finetuning import flow
+from albert_tf.finetuning.class_weights import class_weights
 from albert_tf.finetuning.job import Job, RunContext, check_predictions
 from albert_tf.finetuning.metrics import confusion_matrix
-from albert_tf.finetuning.task import class_weights
 from albert_tf.labels import Labels, label_cell, warn_of_doubtful_labels
 from albert_tf.modeling.models import AlbertForTokenClassification
 from albert_tf.token_classification.data import TEXTS, read_sentences, recognize_kind

@@ -7,7 +7,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from albert_tf.finetuning.task import LabelTask
+from albert_tf.finetuning.objective import LabelTask
 from albert_tf.modeling.models import AlbertForTokenClassification
 from albert_tf.token_classification.features import TokenFeatures
 from albert_tf.training.objective import EXAMPLE_WEIGHTS, WHOLE, Features, Shard

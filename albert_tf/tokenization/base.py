@@ -5,9 +5,9 @@ import hashlib
 import json
 import re
 import reprlib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain
-from typing import Any, Literal, NamedTuple, TypeVar
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
@@ -15,8 +15,6 @@ from albert_tf.data.arguments import check_whole_number, texts_and_pairs
 from albert_tf.data.errors import UserError
 from albert_tf.data.sequences import TokenSequences, check_room
 
-K = TypeVar("K")
-V = TypeVar("V")
 Batch = dict[str, np.ndarray]
 WORD_START = "▁"  # first character of SentencePiece pieces that start a word
 
@@ -33,18 +31,6 @@ SPECIAL_TOKENS: Mapping[str, Sequence[str]] = {
 def vocabulary_fingerprint(tokens: Sequence[str]) -> str:
     """Returns 64 hexadecimal digits that depend only on the tokens and their order."""
     return hashlib.sha256(json.dumps(list(tokens)).encode()).hexdigest()
-
-
-class FilledTable(dict[K, V]):
-    """A dictionary that computes and stores missing values."""
-
-    def __init__(self, compute: Callable[[K], V]) -> None:
-        super().__init__()
-        self._compute = compute
-
-    def __missing__(self, key: K) -> V:
-        self[key] = self._compute(key)
-        return self[key]
 
 
 class Encoding(NamedTuple):

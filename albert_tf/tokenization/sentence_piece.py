@@ -15,7 +15,8 @@ from sentencepiece.sentencepiece_pb2 import SentencePieceText
 
 from albert_tf.data.errors import UserError
 from albert_tf.data.files import write_files
-from albert_tf.tokenization.base import WORD_START, Encoding, FilledTable, Tokenizer
+from albert_tf.data.filled_table import FilledTable
+from albert_tf.tokenization.base import WORD_START, Encoding, Tokenizer
 
 _WORD = re.compile(r"\S+")
 _DROP_COMBINING: FilledTable[int, int | None] = FilledTable(

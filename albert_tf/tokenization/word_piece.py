@@ -8,7 +8,8 @@ from functools import lru_cache
 from itertools import chain, groupby
 from typing import NamedTuple
 
-from albert_tf.tokenization.base import Encoding, FilledTable, Tokenizer
+from albert_tf.data.filled_table import FilledTable
+from albert_tf.tokenization.base import Encoding, Tokenizer
 
 _ASCII_CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
 _ASCII_WORD = re.compile(f"[0-9A-Za-z]+|[{re.escape(string.punctuation)}]")

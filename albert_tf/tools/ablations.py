@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from absl import logging
 
-from albert_tf.checkpoints.huggingface import read_config
+from albert_tf.checkpoints.formats.huggingface import read_config
 from albert_tf.config import SHARING_MODES, AlbertConfig
 from albert_tf.data.errors import UserError
 from albert_tf.data.files import file_exists, read_utf8, write_file

@@ -14,7 +14,7 @@ from typing import Any
 
 from absl import logging
 
-from albert_tf.checkpoints.formats import open_model
+from albert_tf.checkpoints.formats.choose import open_model
 from albert_tf.config import PRESETS
 from albert_tf.data.errors import UserError, without_secrets
 from albert_tf.data.files import file_exists, folder_names, read_file, write_file

@@ -12,15 +12,15 @@ import tensorflow as tf
 from tensorflow.core.protobuf import saved_model_pb2
 
 from albert_tf.checkpoints.archives import is_indirect
-from albert_tf.checkpoints.formats import open_model
-from albert_tf.checkpoints.huggingface import read_config
+from albert_tf.checkpoints.errors import LoadError
+from albert_tf.checkpoints.formats.choose import open_model
+from albert_tf.checkpoints.formats.huggingface import read_config
+from albert_tf.checkpoints.formats.tf1_hub import GRAPH_FILE
 from albert_tf.checkpoints.load_tokenizer import load_tokenizer as load_model_tokenizer
 from albert_tf.checkpoints.loading import load
 from albert_tf.checkpoints.model_directory import essential_differences
-from albert_tf.checkpoints.report import LoadError
 from albert_tf.checkpoints.stored_heads import heads_in
 from albert_tf.checkpoints.stored_model import GLOBAL_STEP, StoredModel
-from albert_tf.checkpoints.tf1_hub import GRAPH_FILE
 from albert_tf.config import PRESETS
 from albert_tf.data.errors import UserError, visible, without_secrets
 from albert_tf.data.files import file_size, open_binary, read_file

@@ -13,10 +13,10 @@ import numpy as np
 import tensorflow as tf
 from absl import logging
 
-from albert_tf.checkpoints.formats import open_weights
+from albert_tf.checkpoints.errors import LoadError
+from albert_tf.checkpoints.formats.choose import open_weights
 from albert_tf.checkpoints.loading import load_weights
 from albert_tf.checkpoints.model_directory import read_run_config, warn_of_another_config
-from albert_tf.checkpoints.report import LoadError
 from albert_tf.data.errors import UserError
 from albert_tf.data.files import read_utf8, write_file
 from albert_tf.data.parallel import progress_bar

@@ -28,12 +28,12 @@ from absl import logging
 from albert_tf.config import BFLOAT16, FLOAT16, FLOAT32
 from albert_tf.data.errors import UserError
 from albert_tf.modeling import fused_attention
-from albert_tf.modeling.answering import warn_of_slow_bfloat16
 from albert_tf.modeling.losses import LossSum
 from albert_tf.modeling.ops import Attention, Ops
 from albert_tf.modeling.ops_fused import FusedOps, repays_compilation
 from albert_tf.modeling.original_names import original_names
 from albert_tf.modeling.parameter_sharing import ENCODER_PREFIX
+from albert_tf.modeling.rounded import warn_of_slow_bfloat16
 from albert_tf.training.objective import Features, Objective
 from albert_tf.training.optimization import clip_by_global_norm, create_optimizer
 from albert_tf.training.settings import OptimizerConfig, TrainerConfig

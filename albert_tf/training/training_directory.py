@@ -22,8 +22,9 @@ import keras
 import tensorflow as tf
 from absl import logging
 
-from albert_tf.checkpoints.formats import open_weights
-from albert_tf.checkpoints.original import (
+from albert_tf.checkpoints.errors import DamagedError, LoadError, SaveError
+from albert_tf.checkpoints.formats.choose import open_weights
+from albert_tf.checkpoints.formats.original import (
     BEST,
     CHECKPOINT,
     DATA_SUFFIX,
@@ -33,7 +34,6 @@ from albert_tf.checkpoints.original import (
     slot_variables,
     write_checkpoint,
 )
-from albert_tf.checkpoints.report import DamagedError, LoadError, SaveError
 from albert_tf.checkpoints.stored_model import GLOBAL_STEP, READ_ERRORS
 from albert_tf.data.errors import UserError
 from albert_tf.data.files import (

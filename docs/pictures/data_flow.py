@@ -46,7 +46,7 @@ COLUMNS = {
             ),
             BLUE,
         ),
-        ("batches", ("data/sequences.py", "finetuning/task.py"), YELLOW),
+        ("batches", ("data/sequences.py", "finetuning/batches.py"), YELLOW),
         ("step", ("classification/task.py", "training/step.py", "training/trainer.py"), GREEN),
         (
             "scores, best model",

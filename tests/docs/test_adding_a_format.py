@@ -6,13 +6,13 @@ import sys
 import numpy as np
 import pytest
 
-from albert_tf.checkpoints import formats
-from albert_tf.checkpoints.formats import open_model
+from albert_tf.checkpoints.errors import DamagedError, LoadError
+from albert_tf.checkpoints.formats import choose as formats
+from albert_tf.checkpoints.formats.choose import open_model
 from albert_tf.checkpoints.loading import read_model
-from albert_tf.checkpoints.report import DamagedError, LoadError
 from tests.documentation import DOCS, blocks_of
 
-NAME = "albert_tf.checkpoints.npz"
+NAME = "albert_tf.checkpoints.formats.npz"
 
 
 @pytest.fixture

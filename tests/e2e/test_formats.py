@@ -7,7 +7,7 @@ import pytest
 import tensorflow as tf
 
 import albert_tf
-from albert_tf.checkpoints.formats import FORMAT_NAMES, format_module
+from albert_tf.checkpoints.formats.choose import FORMAT_NAMES, format_module
 from albert_tf.checkpoints.loading import read_model
 from albert_tf.cli import convert_checkpoint
 from tests.classifier_run import ClassifierRun

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from albert_tf.checkpoints.original import write_checkpoint
+from albert_tf.checkpoints.formats.original import write_checkpoint
 from albert_tf.cli import (
     convert_checkpoint,
     create_pretraining_data,

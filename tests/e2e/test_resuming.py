@@ -7,7 +7,7 @@ import signal
 import pytest
 import tensorflow as tf
 
-from albert_tf.checkpoints.original import DATA_SUFFIX
+from albert_tf.checkpoints.formats.original import DATA_SUFFIX
 from albert_tf.data.tfrecord import RecordError, read_records
 from tests.choice_run import ChoiceRun
 from tests.classifier_run import ClassifierRun

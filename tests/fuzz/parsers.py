@@ -20,21 +20,21 @@ from unittest import mock
 import numpy as np
 import sentencepiece
 
-from albert_tf.checkpoints import huggingface, keras_file, keras_hub, tf1_hub, tf2_hub
 from albert_tf.checkpoints.archives import local_directory
 from albert_tf.checkpoints.downloads import check_sums
-from albert_tf.checkpoints.formats import open_weights
-from albert_tf.checkpoints.huggingface.tensors import open_tensors
-from albert_tf.checkpoints.huggingface.tokenizer import read_tokenizer
-from albert_tf.checkpoints.huggingface.tokenizer_writing import tokenizer_json
+from albert_tf.checkpoints.formats import huggingface, keras_file, keras_hub, tf1_hub, tf2_hub
+from albert_tf.checkpoints.formats.choose import open_weights
+from albert_tf.checkpoints.formats.huggingface.tensors import open_tensors
+from albert_tf.checkpoints.formats.huggingface.tokenizer import read_tokenizer
+from albert_tf.checkpoints.formats.huggingface.tokenizer_writing import tokenizer_json
+from albert_tf.checkpoints.formats.original import find_checkpoint
 from albert_tf.checkpoints.model_directory import read_run_config
-from albert_tf.checkpoints.original import find_checkpoint
 from albert_tf.checkpoints.stored_task import StoredTask
 from albert_tf.classification.data import CustomData, GlueData
 from albert_tf.classification.text_predictor import check_file
 from albert_tf.config import PRESETS, AlbertConfig
+from albert_tf.data.rows import read_table
 from albert_tf.data.streams import open_input, read_lines
-from albert_tf.data.tables import read_table
 from albert_tf.data.tfrecord import FeatureSpec, count_records, masked_crc32c, read_records
 from albert_tf.multiple_choice.data import read_choices, read_race
 from albert_tf.pretraining import batching

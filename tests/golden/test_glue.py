@@ -5,7 +5,7 @@ import pytest
 
 from albert_tf.classification.data import GlueData
 from albert_tf.classification.task import text_features
-from albert_tf.data.text_examples import DEV, TEST, TRAIN
+from albert_tf.data.splits import DEV, TEST, TRAIN
 from albert_tf.glue import GLUE_TASKS
 from tests.golden.reference import DATA, INPUTS, read_arrays, read_json, tokenizer_named
 

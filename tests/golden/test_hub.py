@@ -7,9 +7,9 @@ import tensorflow_hub
 from tensorflow.core.framework import variable_pb2
 from tensorflow.core.protobuf import meta_graph_pb2, saved_model_pb2
 
-from albert_tf.checkpoints import tf1_hub
 from albert_tf.checkpoints.convert import export_weights
-from albert_tf.checkpoints.formats import open_weights
+from albert_tf.checkpoints.formats import tf1_hub
+from albert_tf.checkpoints.formats.choose import open_weights
 from albert_tf.checkpoints.loading import load_weights
 from albert_tf.checkpoints.model_choice import choose_model
 from albert_tf.checkpoints.stored_model import StoredModel

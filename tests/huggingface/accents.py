@@ -42,7 +42,7 @@ def recorded() -> dict:
 
 def write_model(path: Path, *, has_bytes: bool = False) -> str:
     """Writes the recorded model, with byte fallback if `has_bytes`; returns the path."""
-    from albert_tf.checkpoints.huggingface.sentencepiece_messages import model_class
+    from albert_tf.checkpoints.formats.huggingface.sentencepiece_messages import model_class
 
     pieces = recorded()["pieces"]
     if has_bytes:

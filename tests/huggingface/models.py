@@ -14,7 +14,7 @@ import keras
 import numpy as np
 from safetensors.numpy import load_file, save_file
 
-from albert_tf.checkpoints import huggingface
+from albert_tf.checkpoints.formats import huggingface
 from albert_tf.checkpoints.loading import empty_model
 from albert_tf.checkpoints.stored_model import StoredModel
 from albert_tf.checkpoints.stored_task import StoredTask

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from albert_tf.checkpoints.formats import open_weights
+from albert_tf.checkpoints.formats.choose import open_weights
 from albert_tf.classification.task import ClassificationTask, TextFeatures
 from albert_tf.data.sequences import TokenSequences
 from albert_tf.labels import Labels

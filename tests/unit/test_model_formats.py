@@ -6,7 +6,12 @@ import numpy as np
 import pytest
 
 import albert_tf
-from albert_tf.checkpoints.formats import FORMAT_NAMES, format_module, open_model, open_weights
+from albert_tf.checkpoints.formats.choose import (
+    FORMAT_NAMES,
+    format_module,
+    open_model,
+    open_weights,
+)
 from albert_tf.checkpoints.loading import load_weights, read_model
 from albert_tf.checkpoints.model_choice import choose_model
 from albert_tf.checkpoints.model_directory import essential_differences

@@ -28,7 +28,7 @@ from albert_tf import (
 from albert_tf.checkpoints.stored_task import SQUAD_TASKS, StoredTask
 from albert_tf.cli import fill_mask
 from albert_tf.labels import Labels
-from albert_tf.modeling.answering import RoundedModel
+from albert_tf.modeling.rounded import RoundedModel
 from tests.choice_run import choices
 from tests.programs import TIMEOUT
 from tests.squad_run import questions

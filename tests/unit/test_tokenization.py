@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from albert_tf.data.text_examples import TextExample
-from albert_tf.finetuning.texts import text_sequences
+from albert_tf.finetuning.texts import TextExample, text_sequences
 from albert_tf.tokenization.base import Tokenizer
 from albert_tf.tokenization.loading import tokenizer_from_files
 from albert_tf.tokenization.piece_counts import PieceCounts, counting, warn_of_unreachable_pieces

@@ -2,8 +2,8 @@
 
 import pytest
 
-from albert_tf.checkpoints.huggingface.sentencepiece_messages import parse_model
-from albert_tf.checkpoints.huggingface.tokenizer_writing import tokenizer_json
+from albert_tf.checkpoints.formats.huggingface.sentencepiece_messages import parse_model
+from albert_tf.checkpoints.formats.huggingface.tokenizer_writing import tokenizer_json
 
 
 def test_pieces_with_digit_and_comma_have_a_penalty(tokenizer):

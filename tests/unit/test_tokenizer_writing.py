@@ -10,9 +10,9 @@ import pytest
 import sentencepiece
 import tokenizers
 
-from albert_tf.checkpoints.huggingface import sentencepiece_messages as messages
-from albert_tf.checkpoints.huggingface import tokenizer_writing as writing
-from albert_tf.checkpoints.huggingface.tokenizer import read_tokenizer
+from albert_tf.checkpoints.formats.huggingface import sentencepiece_messages as messages
+from albert_tf.checkpoints.formats.huggingface import tokenizer_writing as writing
+from albert_tf.checkpoints.formats.huggingface.tokenizer import read_tokenizer
 from albert_tf.config import AlbertConfig
 from albert_tf.tokenization.loading import tokenizer_from_files
 from albert_tf.tokenization.sentence_piece import SentencePieceTokenizer, clean_text

@@ -10,8 +10,8 @@ import pytest
 
 from albert_tf.checkpoints import archives
 from albert_tf.checkpoints.archives import local_directory
-from albert_tf.checkpoints.formats import open_model
-from albert_tf.checkpoints.report import LoadError
+from albert_tf.checkpoints.errors import LoadError
+from albert_tf.checkpoints.formats.choose import open_model
 from tests.full_disk import file_size_limit
 
 

@@ -9,9 +9,9 @@ import pytest
 
 import albert_tf
 from albert_tf.checkpoints import downloads
-from albert_tf.checkpoints.formats import open_model, open_weights
-from albert_tf.checkpoints.original import write_checkpoint
-from albert_tf.checkpoints.report import DamagedError
+from albert_tf.checkpoints.errors import DamagedError
+from albert_tf.checkpoints.formats.choose import open_model, open_weights
+from albert_tf.checkpoints.formats.original import write_checkpoint
 
 FOLDER = Path(albert_tf.__file__).parent / "pretrained" / "mini"
 FILES = [line.split("  ")[1] for line in (FOLDER / downloads.CHECKSUMS).read_text().splitlines()]

@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 import albert_tf
-from albert_tf.checkpoints import keras_hub
-from albert_tf.checkpoints.formats import open_model
+from albert_tf.checkpoints.errors import LoadError
+from albert_tf.checkpoints.formats import keras_hub
+from albert_tf.checkpoints.formats.choose import open_model
 from albert_tf.checkpoints.model_choice import choose_model
 from albert_tf.checkpoints.model_directory import ModelDirectory
-from albert_tf.checkpoints.report import LoadError
 from albert_tf.checkpoints.stored_task import StoredTask
 from albert_tf.finetuning.predictor import new_predictor
 from albert_tf.labels import Labels

@@ -9,9 +9,9 @@ import pytest
 from safetensors.numpy import load_file
 
 from albert_tf.checkpoints import convert as conversion
-from albert_tf.checkpoints import huggingface
 from albert_tf.checkpoints.convert import convert, export_weights, model_outputs, ragged_batch
-from albert_tf.checkpoints.formats import open_weights
+from albert_tf.checkpoints.formats import huggingface
+from albert_tf.checkpoints.formats.choose import open_weights
 from albert_tf.checkpoints.loading import load
 from albert_tf.config import AlbertConfig
 from albert_tf.data.files import WriteError

@@ -22,9 +22,9 @@ import albert_tf
 from albert_tf.checkpoints import downloads
 from albert_tf.checkpoints.archives import local_directory
 from albert_tf.checkpoints.downloads import is_released
-from albert_tf.checkpoints.formats import open_model, open_weights
+from albert_tf.checkpoints.errors import DamagedError, LoadError
+from albert_tf.checkpoints.formats.choose import open_model, open_weights
 from albert_tf.checkpoints.model_choice import choose_model
-from albert_tf.checkpoints.report import DamagedError, LoadError
 from tests.full_disk import file_size_limit
 from tests.programs import TIMEOUT
 

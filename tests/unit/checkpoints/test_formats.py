@@ -4,8 +4,8 @@ import shutil
 
 import pytest
 
-from albert_tf.checkpoints.formats import open_model, open_weights
-from albert_tf.checkpoints.report import LoadError
+from albert_tf.checkpoints.errors import LoadError
+from albert_tf.checkpoints.formats.choose import open_model, open_weights
 
 
 @pytest.mark.parametrize("path", ["", "/", "/model.ckpt-best", "/model.ckpt-best.index"], ids=repr)

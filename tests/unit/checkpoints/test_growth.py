@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 import albert_tf
+from albert_tf.checkpoints.formats.original import write_checkpoint
 from albert_tf.checkpoints.growth import MASKED_LM_BIAS, POSITIONS, WORDS
 from albert_tf.checkpoints.model_choice import choose_model
-from albert_tf.checkpoints.original import write_checkpoint
 from albert_tf.config import GROWING
 from tests.small_model import ONE_BLOCK, small_config, weights_of
 

@@ -13,11 +13,11 @@ import tensorflow as tf
 from safetensors.numpy import load_file, save_file
 
 import albert_tf
-from albert_tf.checkpoints import huggingface
-from albert_tf.checkpoints.formats import stored_task
-from albert_tf.checkpoints.huggingface.weights import hugging_face_name
+from albert_tf.checkpoints.errors import LoadError
+from albert_tf.checkpoints.formats import huggingface
+from albert_tf.checkpoints.formats.choose import stored_task
+from albert_tf.checkpoints.formats.huggingface.weights import hugging_face_name
 from albert_tf.checkpoints.loading import build, read_model
-from albert_tf.checkpoints.report import LoadError
 from albert_tf.config import AlbertConfig
 from albert_tf.modeling.losses import classification_loss
 from albert_tf.modeling.original_names import original_names

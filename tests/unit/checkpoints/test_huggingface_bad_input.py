@@ -11,11 +11,11 @@ import pytest
 import tensorflow as tf
 
 import albert_tf
-from albert_tf.checkpoints import huggingface
-from albert_tf.checkpoints.formats import stored_task
-from albert_tf.checkpoints.huggingface.tensors import open_tensors, write_safetensors
+from albert_tf.checkpoints.errors import DamagedError, LoadError
+from albert_tf.checkpoints.formats import huggingface
+from albert_tf.checkpoints.formats.choose import stored_task
+from albert_tf.checkpoints.formats.huggingface.tensors import open_tensors, write_safetensors
 from albert_tf.checkpoints.loading import read_model
-from albert_tf.checkpoints.report import DamagedError, LoadError
 from albert_tf.checkpoints.stored_model import StoredModel
 from albert_tf.checkpoints.stored_task import StoredTask
 from albert_tf.config import AlbertConfig

@@ -13,9 +13,9 @@ import pytest
 from safetensors.numpy import load_file, save_file
 
 import albert_tf
-from albert_tf.checkpoints.formats import open_model, open_weights, stored_task
+from albert_tf.checkpoints.errors import LoadError
+from albert_tf.checkpoints.formats.choose import open_model, open_weights, stored_task
 from albert_tf.checkpoints.loading import build_kind, read_model
-from albert_tf.checkpoints.report import LoadError
 from albert_tf.checkpoints.stored_heads import head_in
 from albert_tf.checkpoints.stored_task import StoredTask
 from albert_tf.labels import Labels

@@ -13,8 +13,8 @@ import pytest
 from safetensors.numpy import save_file
 
 import albert_tf
+from albert_tf.checkpoints.errors import LoadError
 from albert_tf.checkpoints.loading import build, read_model
-from albert_tf.checkpoints.report import LoadError
 from tests.huggingface import models
 from tests.huggingface.values import values_of
 

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 import albert_tf
-from albert_tf.checkpoints import huggingface
 from albert_tf.checkpoints.convert import convert
-from albert_tf.checkpoints.huggingface.tokenizer import read_tokenizer
+from albert_tf.checkpoints.formats import huggingface
+from albert_tf.checkpoints.formats.huggingface.tokenizer import read_tokenizer
 from albert_tf.checkpoints.load_tokenizer import load_tokenizer
-from albert_tf.finetuning.texts import TextEncoder
+from albert_tf.finetuning.text_encoder import TextEncoder
 from albert_tf.serving.tokenizer_graph import GraphTokenizer
 from albert_tf.tokenization.library import LibraryTokenizer
 from albert_tf.tools.inspect import describe

@@ -10,11 +10,11 @@ import pytest
 from keras_hub import models
 
 import albert_tf
-from albert_tf.checkpoints import keras_hub
-from albert_tf.checkpoints.huggingface.sentencepiece_messages import NORMAL, parse_model
+from albert_tf.checkpoints.errors import LoadError
+from albert_tf.checkpoints.formats import keras_hub
+from albert_tf.checkpoints.formats.huggingface.sentencepiece_messages import NORMAL, parse_model
 from albert_tf.checkpoints.loading import load
 from albert_tf.checkpoints.model_directory import with_vocabulary
-from albert_tf.checkpoints.report import LoadError
 from albert_tf.checkpoints.stored_model import StoredModel
 from albert_tf.checkpoints.stored_task import StoredTask
 from albert_tf.labels import Labels

@@ -10,9 +10,9 @@ import tensorflow as tf
 
 import albert_tf
 from albert_tf.checkpoints import loading
+from albert_tf.checkpoints.errors import LoadError
+from albert_tf.checkpoints.formats.original import write_checkpoint
 from albert_tf.checkpoints.loading import read_model
-from albert_tf.checkpoints.original import write_checkpoint
-from albert_tf.checkpoints.report import LoadError
 from albert_tf.checkpoints.stored_heads import head_in
 from albert_tf.modeling.encoder import AlbertEncoder
 from albert_tf.modeling.models import (

@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 
 from albert_tf.checkpoints.downloads import bundled_directory
-from albert_tf.checkpoints.formats import open_model
+from albert_tf.checkpoints.errors import LoadError
+from albert_tf.checkpoints.formats.choose import open_model
+from albert_tf.checkpoints.formats.original import write_checkpoint
 from albert_tf.checkpoints.model_choice import choose_model, model_in
 from albert_tf.checkpoints.model_directory import ModelDirectory
-from albert_tf.checkpoints.original import write_checkpoint
-from albert_tf.checkpoints.report import LoadError
 from albert_tf.config import AlbertConfig
 
 

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from albert_tf.checkpoints.formats import open_weights
+from albert_tf.checkpoints.errors import LoadError
+from albert_tf.checkpoints.formats.choose import open_weights
+from albert_tf.checkpoints.formats.original import find_checkpoint, write_checkpoint
 from albert_tf.checkpoints.loading import load_weights
-from albert_tf.checkpoints.original import find_checkpoint, write_checkpoint
-from albert_tf.checkpoints.report import LoadError
 from albert_tf.data.files import WriteError
 from albert_tf.modeling.models import AlbertForClassification, AlbertForPretraining
 from albert_tf.modeling.original_names import original_names

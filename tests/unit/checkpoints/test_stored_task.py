@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 
-from albert_tf.checkpoints.original import write_checkpoint
+from albert_tf.checkpoints.formats.original import write_checkpoint
 from albert_tf.checkpoints.stored_task import StoredTask
 from albert_tf.data.strict_json import JsonError
 from albert_tf.finetuning.flow import check_head_in, fresh_head

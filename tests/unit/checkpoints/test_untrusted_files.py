@@ -11,10 +11,11 @@ import pytest
 from tensorflow.core.protobuf import meta_graph_pb2
 
 import albert_tf
-from albert_tf.checkpoints import keras_file
-from albert_tf.checkpoints.formats import open_model
-from albert_tf.checkpoints.original import write_checkpoint
-from albert_tf.checkpoints.report import LoadError, LoadReport, check_version
+from albert_tf.checkpoints.errors import LoadError
+from albert_tf.checkpoints.formats import keras_file
+from albert_tf.checkpoints.formats.choose import open_model
+from albert_tf.checkpoints.formats.original import write_checkpoint
+from albert_tf.checkpoints.report import LoadReport, check_version
 from albert_tf.tools.inspect import describe
 from tests.changed_json import change_json, changed_copy
 from tests.saved_models import edit_graphs

@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
+from albert_tf.checkpoints.errors import LoadError
+from albert_tf.checkpoints.formats.original import write_checkpoint
 from albert_tf.checkpoints.loading import load_weights
-from albert_tf.checkpoints.original import write_checkpoint
-from albert_tf.checkpoints.report import LoadError
 from albert_tf.modeling.encoder import AlbertEncoder
 from albert_tf.modeling.original_names import original_names
 from tests.small_model import encoder_inputs, small_config

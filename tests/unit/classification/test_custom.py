@@ -6,16 +6,12 @@ from typing import Any
 import pytest
 
 from albert_tf.checkpoints.stored_task import StoredTask
-from albert_tf.classification.data import (
-    CustomData,
-    GlueData,
-    log_labels,
-    read_prediction_file,
-)
+from albert_tf.classification.data import CustomData, GlueData, log_labels, read_prediction_file
 from albert_tf.classification.run import ClassifierJob
 from albert_tf.classification.settings import ClassificationSettings
-from albert_tf.data.text_examples import DEV, TEST, TRAIN, TextExample
+from albert_tf.data.splits import DEV, TEST, TRAIN
 from albert_tf.finetuning.metrics import F1_OF_CLASSES
+from albert_tf.finetuning.texts import TextExample
 from albert_tf.labels import Labels
 from albert_tf.settings import resolve
 

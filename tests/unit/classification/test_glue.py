@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 from albert_tf.classification.data import GlueData
-from albert_tf.data.text_examples import DEV, TEST, TRAIN, TextExample
+from albert_tf.data.splits import DEV, TEST, TRAIN
+from albert_tf.finetuning.texts import TextExample
 from albert_tf.glue import GLUE_TASKS
 
 RTE_HEADER = "index\tsentence1\tsentence2\tlabel"

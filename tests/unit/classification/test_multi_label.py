@@ -11,12 +11,12 @@ from scipy import special
 from sklearn import metrics as sklearn_metrics
 
 import albert_tf
-from albert_tf.checkpoints import huggingface
+from albert_tf.checkpoints.formats import huggingface
 from albert_tf.checkpoints.loading import read_model
 from albert_tf.checkpoints.stored_task import StoredTask
 from albert_tf.classification.data import CustomData
 from albert_tf.classification.task import ClassificationTask
-from albert_tf.data.text_examples import DEV, TRAIN
+from albert_tf.data.splits import DEV, TRAIN
 from albert_tf.finetuning.metrics import per_example_losses, predictions, scores
 from albert_tf.labels import Labels
 from albert_tf.modeling.losses import means

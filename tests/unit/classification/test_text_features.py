@@ -6,9 +6,8 @@ import numpy as np
 import pytest
 
 from albert_tf.classification.task import text_features
-from albert_tf.data.text_examples import TextExample
 from albert_tf.finetuning import texts as module
-from albert_tf.finetuning.texts import text_sequences
+from albert_tf.finetuning.texts import TextExample, text_sequences
 from albert_tf.labels import Labels
 
 LABELS = Labels(("no", "yes", "maybe"))

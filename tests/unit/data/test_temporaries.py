@@ -9,12 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from albert_tf.data.files import (
-    match_files,
-    remove_leftovers,
-    temporary_folder,
-    write_then_rename,
-)
+from albert_tf.data.files import match_files, remove_leftovers, temporary_folder, write_then_rename
 from tests.killed_writer import Writer
 
 KINDS = ("file", "folder")

@@ -7,7 +7,7 @@ from sklearn.utils.class_weight import compute_class_weight
 
 import albert_tf
 from albert_tf.classification.task import ClassificationTask
-from albert_tf.finetuning.task import class_weights
+from albert_tf.finetuning.class_weights import class_weights
 from albert_tf.modeling.losses import means
 from albert_tf.token_classification.task import TokenClassificationTask
 from tests.classifier_run import ClassifierRun

@@ -7,7 +7,7 @@ import pytest
 import tensorflow as tf
 
 from albert_tf import AlbertEncoder, AlbertForQuestionAnswering, TextEncoder
-from albert_tf.checkpoints.original import write_checkpoint
+from albert_tf.checkpoints.formats.original import write_checkpoint
 from albert_tf.modeling.original_names import original_names
 from tests.text_models import CONFIG, assert_rejected, write_model
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from albert_tf.checkpoints.formats import open_weights
+from albert_tf.checkpoints.formats.choose import open_weights
 from albert_tf.modeling import ops_fused
 from albert_tf.modeling.original_names import original_names
 from albert_tf.training.settings import OptimizerConfig, TrainerConfig

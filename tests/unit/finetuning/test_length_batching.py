@@ -7,8 +7,8 @@ import pytest
 import tensorflow as tf
 
 from albert_tf.data.sequences import PADDINGS, TokenSequences
+from albert_tf.finetuning.batches import num_padded_lengths, padded_length, training_batches
 from albert_tf.finetuning.predictor import batches_by_length
-from albert_tf.finetuning.task import num_padded_lengths, padded_length, training_batches
 from albert_tf.training.objective import WHOLE, Shard
 
 NAMES = ("input_ids", "input_mask", "segment_ids")

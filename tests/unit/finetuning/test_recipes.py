@@ -16,7 +16,7 @@ from albert_tf import (
     run_squad,
     run_token_classification,
 )
-from albert_tf.checkpoints import huggingface
+from albert_tf.checkpoints.formats import huggingface
 from albert_tf.checkpoints.stored_model import StoredModel
 from albert_tf.classification import text_classifier
 from albert_tf.config import PRESETS, AlbertConfig

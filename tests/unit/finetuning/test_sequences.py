@@ -8,8 +8,8 @@ import pytest
 import tensorflow as tf
 
 from albert_tf.data.sequences import PADDINGS, TokenSequences
+from albert_tf.finetuning import objective as task
 from albert_tf.finetuning import predictor as module
-from albert_tf.finetuning import task
 from albert_tf.finetuning.predictor import Predictor
 from albert_tf.modeling.layers import TransformerBlock
 from albert_tf.modeling.models import AlbertForClassification

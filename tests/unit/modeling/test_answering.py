@@ -7,9 +7,10 @@ import pytest
 import tensorflow as tf
 from tensorflow.types.experimental import ConcreteFunction
 
-from albert_tf.modeling import answering, models
-from albert_tf.modeling.answering import RoundedModel, rounded_model, warn_of_slow_bfloat16
+from albert_tf.modeling import models
+from albert_tf.modeling import rounded as answering
 from albert_tf.modeling.encoder import AlbertEncoder
+from albert_tf.modeling.rounded import RoundedModel, rounded_model, warn_of_slow_bfloat16
 from tests.small_model import small_config
 from tests.usual import usual
 

@@ -4,12 +4,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from albert_tf.modeling.layers import (
-    FactorizedEmbedding,
-    Projection,
-    SelfAttention,
-    dropout,
-)
+from albert_tf.modeling.layers import FactorizedEmbedding, Projection, SelfAttention, dropout
 from tests.small_model import BATCH, LENGTH, REAL_TOKENS, dropping_config, small_config
 
 SEED = tf.constant([3, 5])

@@ -6,13 +6,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from albert_tf.modeling.losses import (
-    HeadLoss,
-    LossSum,
-    cross_entropy,
-    means,
-    pretraining_loss,
-)
+from albert_tf.modeling.losses import HeadLoss, LossSum, cross_entropy, means, pretraining_loss
 
 LOGITS = np.random.default_rng(4).normal(size=(3, 2, 5)).astype(np.float32)
 LABELS = tf.constant([[4, 0], [2, 2], [1, 3]])

@@ -5,7 +5,7 @@ import logging
 
 import pytest
 
-from albert_tf.data.text_examples import DEV, TEST, TRAIN
+from albert_tf.data.splits import DEV, TEST, TRAIN
 from albert_tf.multiple_choice.data import read_race
 
 OPTIONS = ["red", "green", "blue", "none"]

@@ -13,7 +13,7 @@ import pytest
 
 from albert_tf import AlbertForClassification, AlbertForMultipleChoice, MultipleChoice
 from albert_tf.checkpoints.stored_task import StoredTask
-from albert_tf.data.text_examples import DEV
+from albert_tf.data.splits import DEV
 from albert_tf.multiple_choice.data import LETTERS
 from albert_tf.multiple_choice.run import (
     MultipleChoiceJob,

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from albert_tf.checkpoints.formats.original import write_checkpoint
 from albert_tf.checkpoints.model_directory import ModelDirectory
-from albert_tf.checkpoints.original import write_checkpoint
 from albert_tf.modeling.models import AlbertForPretraining
 from albert_tf.modeling.original_names import original_names
 from albert_tf.pretraining.fill_mask import FillMask

@@ -7,8 +7,7 @@ import pytest
 import tensorflow as tf
 
 from albert_tf.classification.export import text_inputs
-from albert_tf.data.text_examples import TextExample
-from albert_tf.finetuning.texts import text_sequences
+from albert_tf.finetuning.texts import TextExample, text_sequences
 from albert_tf.multiple_choice.export import choice_inputs
 from albert_tf.multiple_choice.task import choice_features
 from albert_tf.serving.tokenizer_graph import GraphTokenizer

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from albert_tf.checkpoints.formats.tf2_hub import writing as tf2_hub_encoder
 from albert_tf.checkpoints.stored_model import StoredModel
-from albert_tf.checkpoints.tf2_hub import writing as tf2_hub_encoder
 from albert_tf.modeling.models import AlbertForPretraining
 from albert_tf.modeling.original_names import original_names
 from albert_tf.serving.hub import write_preprocessor

@@ -11,7 +11,7 @@ import pytest
 import tokenizers
 
 import albert_tf
-from albert_tf.checkpoints.huggingface.tokenizer_writing import javascript_files
+from albert_tf.checkpoints.formats.huggingface.tokenizer_writing import javascript_files
 from albert_tf.checkpoints.stored_task import MULTIPLE_CHOICE, SQUAD_TASKS, TOKENS, StoredTask
 from albert_tf.config import AlbertConfig
 from albert_tf.labels import Labels

@@ -9,8 +9,8 @@ import pytest
 import tensorflow as tf
 
 import albert_tf
+from albert_tf.checkpoints.formats.original import write_checkpoint
 from albert_tf.checkpoints.model_directory import ModelDirectory
-from albert_tf.checkpoints.original import write_checkpoint
 from albert_tf.checkpoints.stored_task import StoredTask
 from albert_tf.classification.export import export_classifier
 from albert_tf.cli import inspect

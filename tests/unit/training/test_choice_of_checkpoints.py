@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from albert_tf.checkpoints.original import write_checkpoint
+from albert_tf.checkpoints.formats.original import write_checkpoint
 from albert_tf.training.training_directory import (
     TrainingDirectory,
     choose_checkpoint,

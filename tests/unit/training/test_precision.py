@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from albert_tf.checkpoints.formats.original import write_checkpoint
 from albert_tf.checkpoints.loading import load_weights
-from albert_tf.checkpoints.original import write_checkpoint
 from albert_tf.config import BFLOAT16, FLOAT16, FLOAT32
 from albert_tf.modeling.encoder import AlbertEncoder
 from albert_tf.modeling.models import AlbertForPretraining

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from albert_tf.checkpoints.original import DATA_SUFFIX
-from albert_tf.checkpoints.report import DamagedError, LoadError, SaveError
+from albert_tf.checkpoints.errors import DamagedError, LoadError, SaveError
+from albert_tf.checkpoints.formats.original import DATA_SUFFIX
 from albert_tf.modeling.models import AlbertForPretraining
 from albert_tf.modeling.original_names import original_names
 from albert_tf.training.optimization import Lamb

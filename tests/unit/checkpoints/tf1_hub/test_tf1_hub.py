@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from albert_tf.checkpoints import tf1_hub
-from albert_tf.checkpoints.formats import open_model
-from albert_tf.checkpoints.original import write_checkpoint
-from albert_tf.checkpoints.report import DamagedError, LoadError
+from albert_tf.checkpoints.errors import DamagedError, LoadError
+from albert_tf.checkpoints.formats import tf1_hub
+from albert_tf.checkpoints.formats.choose import open_model
+from albert_tf.checkpoints.formats.original import write_checkpoint
 from tests.saved_models import edit_graphs
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from albert_tf.checkpoints import tf1_hub
+from albert_tf.checkpoints.formats import tf1_hub
 from albert_tf.checkpoints.stored_model import StoredModel
 from albert_tf.modeling.models import AlbertForPretraining
 from albert_tf.tokenization.loading import tokenizer_from_files

@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from albert_tf.checkpoints import tf2_hub
-from albert_tf.checkpoints.formats import open_model
+from albert_tf.checkpoints.errors import LoadError
+from albert_tf.checkpoints.formats import tf2_hub
+from albert_tf.checkpoints.formats.choose import open_model
+from albert_tf.checkpoints.formats.original import open_weights
 from albert_tf.checkpoints.loading import load_weights, read_model
-from albert_tf.checkpoints.original import open_weights
-from albert_tf.checkpoints.report import LoadError
 from albert_tf.classification.export import export_classifier
 from albert_tf.config import AlbertConfig
 from albert_tf.labels import Labels

@@ -12,10 +12,10 @@ import pytest
 import tensorflow as tf
 import tensorflow_hub
 
-from albert_tf.checkpoints import tf2_hub
+from albert_tf.checkpoints.formats import tf2_hub
+from albert_tf.checkpoints.formats.tf2_hub.writing import next_seed
 from albert_tf.checkpoints.loading import load_weights, read_model
 from albert_tf.checkpoints.stored_model import StoredModel
-from albert_tf.checkpoints.tf2_hub.writing import next_seed
 from albert_tf.modeling.encoder import AlbertEncoder
 from albert_tf.modeling.models import AlbertForPretraining
 from albert_tf.modeling.original_names import original_names

@@ -16,9 +16,13 @@ from typing import Any
 from absl import logging
 
 from albert_tf.checkpoints.downloads import store_tokenizer
-from albert_tf.checkpoints.huggingface.sentencepiece_messages import CONTROL, UNKNOWN, parse_model
-from albert_tf.checkpoints.huggingface.tensors import read_content
-from albert_tf.checkpoints.huggingface.tokenizer_writing import (
+from albert_tf.checkpoints.formats.huggingface.sentencepiece_messages import (
+    CONTROL,
+    UNKNOWN,
+    parse_model,
+)
+from albert_tf.checkpoints.formats.huggingface.tensors import read_content
+from albert_tf.checkpoints.formats.huggingface.tokenizer_writing import (
     SENTENCEPIECE_FILE,
     WORDPIECE_FILE,
     tokenizer_json,

@@ -72,7 +72,7 @@ FORMAT_NAMES = tuple(_FORMATS)[:-1]
 def format_module(name: str) -> FormatModule:
     """Returns the module of a format."""
     module = "keras_file" if name == "keras" else name
-    return cast(FormatModule, importlib.import_module(f"albert_tf.checkpoints.{module}"))
+    return cast(FormatModule, importlib.import_module(f"albert_tf.checkpoints.formats.{module}"))
 
 
 def writer_of(format_name: str) -> FormatModule:
@@ -137,7 +137,7 @@ def open_weights(path: str) -> Weights:
     """Opens the weights of a model, see `load`. Other files are only read if necessary."""
     name, directory, weights = _locate(path)
     if name == ORIGINAL:
-        from albert_tf.checkpoints.original import find_checkpoint
+        from albert_tf.checkpoints.formats.original import find_checkpoint
 
         weights = find_checkpoint(directory)
     return (

@@ -15,6 +15,13 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+from albert_tf.checkpoints.signatures import (
+    DEFAULT_SIGNATURE,
+    HUB_INPUTS,
+    ORIGINAL_INPUTS,
+    POSITIONS,
+    TOKENS_SIGNATURE,
+)
 from albert_tf.checkpoints.stored_model import StoredModel
 from albert_tf.data.files import raise_write_errors
 from albert_tf.modeling.models import AlbertForPretraining
@@ -23,11 +30,6 @@ from albert_tf.modeling.parameter_sharing import ENCODER_PREFIX
 from albert_tf.tokenization.library import require_own_rules
 from albert_tf.tokenization.sentence_piece import SentencePieceTokenizer
 
-DEFAULT_SIGNATURE = "serving_default"
-TOKENS_SIGNATURE = "tokens"
-ORIGINAL_INPUTS = ("input_ids", "input_mask", "segment_ids")
-HUB_INPUTS = ("input_word_ids", "input_mask", "input_type_ids")
-POSITIONS = "masked_lm_positions"
 _ENCODER_OUTPUTS = ("pooled_output", "sequence_output", "encoder_outputs")
 _WORD_EMBEDDINGS = "bert/embeddings/word_embeddings"
 Tensors = Mapping[str, tf.Tensor]

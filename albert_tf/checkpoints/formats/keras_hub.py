@@ -15,9 +15,10 @@ import numpy as np
 import tensorflow as tf
 from absl import logging
 
-from albert_tf.checkpoints.huggingface.sentencepiece_messages import NORMAL, parse_model
+from albert_tf.checkpoints.errors import LoadError
+from albert_tf.checkpoints.formats.huggingface.sentencepiece_messages import NORMAL, parse_model
 from albert_tf.checkpoints.model_directory import with_vocabulary
-from albert_tf.checkpoints.report import LoadError, check_parameters, check_version
+from albert_tf.checkpoints.report import check_parameters, check_version
 from albert_tf.checkpoints.stored_heads import CLASSIFIER, head_in
 from albert_tf.checkpoints.stored_model import (
     StoredModel,

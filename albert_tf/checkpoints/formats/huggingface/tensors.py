@@ -20,8 +20,9 @@ import tensorflow as tf
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save
 
-from albert_tf.checkpoints.huggingface.torch_file import read_tensors
-from albert_tf.checkpoints.report import DamagedError, LoadError, check_version
+from albert_tf.checkpoints.errors import DamagedError, LoadError
+from albert_tf.checkpoints.formats.huggingface.torch_file import read_tensors
+from albert_tf.checkpoints.report import check_version
 from albert_tf.data.files import (
     file_exists,
     is_remote,

@@ -9,6 +9,7 @@ import keras
 import numpy as np
 
 from albert_tf.checkpoints.downloads import store_tokenizer
+from albert_tf.checkpoints.errors import LoadError
 from albert_tf.checkpoints.model_directory import (
     CONFIG_FILE,
     ModelDirectory,
@@ -19,7 +20,7 @@ from albert_tf.checkpoints.model_directory import (
     with_rules,
     with_vocabulary,
 )
-from albert_tf.checkpoints.report import LoadError, check_parameters, check_version
+from albert_tf.checkpoints.report import check_parameters, check_version
 from albert_tf.checkpoints.stored_heads import head_of
 from albert_tf.checkpoints.stored_model import StoredModel, StoredTokenizer, Weights
 from albert_tf.checkpoints.stored_task import StoredTask
@@ -27,7 +28,7 @@ from albert_tf.config import AlbertConfig, require_keys
 from albert_tf.data.errors import visible
 from albert_tf.data.files import file_size, open_binary, read_file, reason_of
 from albert_tf.data.strict_json import JsonValue, listed, parse_json
-from albert_tf.modeling.encoder import ConfiguredModel
+from albert_tf.modeling.base import ConfiguredModel
 from albert_tf.modeling.original_names import original_names
 from albert_tf.tokenization.library import name_files
 from albert_tf.tokenization.loading import tokenizer_from_files

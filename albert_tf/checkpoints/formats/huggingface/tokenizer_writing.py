@@ -17,7 +17,7 @@ from typing import Any
 import sentencepiece
 from absl import logging
 
-from albert_tf.checkpoints.huggingface import sentencepiece_messages as messages
+from albert_tf.checkpoints.formats.huggingface import sentencepiece_messages as messages
 from albert_tf.config import AlbertConfig
 from albert_tf.data.errors import UserError
 from albert_tf.data.files import file_exists, read_file, write_file

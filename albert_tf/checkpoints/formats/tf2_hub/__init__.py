@@ -15,17 +15,13 @@ import numpy as np
 import tensorflow as tf
 from tensorflow.core.protobuf import saved_model_pb2, trackable_object_graph_pb2
 
-from albert_tf.checkpoints import original, tf1_hub
-from albert_tf.checkpoints.report import DamagedError, LoadError
+from albert_tf.checkpoints.errors import DamagedError, LoadError
+from albert_tf.checkpoints.formats import original, tf1_hub
+from albert_tf.checkpoints.formats.tf1_hub import GRAPH_FILE, OBJECT_GRAPH, VARIABLES
+from albert_tf.checkpoints.formats.tf2_hub.writing import unsupported_weights, write
+from albert_tf.checkpoints.signatures import ORIGINAL_INPUTS, POSITIONS
 from albert_tf.checkpoints.stored_model import StoredModel, StoredTokenizer, Weights
 from albert_tf.checkpoints.stored_task import StoredTask
-from albert_tf.checkpoints.tf1_hub import GRAPH_FILE, OBJECT_GRAPH, VARIABLES
-from albert_tf.checkpoints.tf2_hub.writing import (
-    ORIGINAL_INPUTS,
-    POSITIONS,
-    unsupported_weights,
-    write,
-)
 from albert_tf.config import AlbertConfig
 from albert_tf.data.files import read_file, reason_of
 from albert_tf.data.strict_json import JsonError, json_values, listed, shown

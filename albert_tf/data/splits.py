@@ -1,7 +1,6 @@
-"""Labeled texts and pairs of texts."""
+"""The names of splits, and labels that all rows of a split have or lack."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TypeVar
 
 from albert_tf.data.errors import UserError
@@ -20,16 +19,3 @@ def given_labels(labels: Sequence[tuple[str, T | None]], what: str) -> list[T]:
             "all of them, or none."
         )
     return given
-
-
-@dataclass(frozen=True, slots=True)
-class TextExample:
-    """A row of a data file. Missing texts and labels are `None`.
-
-    `guid` is the name of the row in result files.
-    """
-
-    guid: str
-    text_a: str
-    text_b: str | None = None
-    label: str | None = None

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from pickle import UnpicklingError
 from typing import Any
 
-from albert_tf.checkpoints.report import DamagedError, LoadError
+from albert_tf.checkpoints.errors import DamagedError, LoadError
 from albert_tf.data.files import is_remote, open_binary
 from albert_tf.data.strict_json import listed
 

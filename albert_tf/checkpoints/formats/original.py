@@ -17,6 +17,7 @@ import tensorflow as tf
 from absl import logging
 
 from albert_tf.checkpoints.downloads import suggestion
+from albert_tf.checkpoints.errors import LoadError
 from albert_tf.checkpoints.model_directory import (
     CONFIG_FILE,
     LOWER_CASE_KEY,
@@ -25,7 +26,7 @@ from albert_tf.checkpoints.model_directory import (
     find_tokenizer_files,
     read_config,
 )
-from albert_tf.checkpoints.report import LoadError, next_step
+from albert_tf.checkpoints.report import next_step
 from albert_tf.checkpoints.stored_model import (
     GLOBAL_STEP,
     READ_ERRORS,

@@ -17,23 +17,26 @@ import numpy as np
 from absl import logging
 
 from albert_tf.checkpoints import model_directory
-from albert_tf.checkpoints.huggingface.tensors import (
+from albert_tf.checkpoints.errors import LoadError
+from albert_tf.checkpoints.formats.huggingface.tensors import (
     SAFETENSORS,
     WEIGHTS_FILES,
     open_tensors,
     read_content,
 )
-from albert_tf.checkpoints.huggingface.tokenizer import read_tokenizer
-from albert_tf.checkpoints.huggingface.tokenizer_writing import javascript_files as javascript_files
-from albert_tf.checkpoints.huggingface.tokenizer_writing import library_ids as library_ids
-from albert_tf.checkpoints.huggingface.tokenizer_writing import write_json as write_json
-from albert_tf.checkpoints.huggingface.tokenizer_writing import write_tokenizer
-from albert_tf.checkpoints.huggingface.weights import (
+from albert_tf.checkpoints.formats.huggingface.tokenizer import read_tokenizer
+from albert_tf.checkpoints.formats.huggingface.tokenizer_writing import (
+    javascript_files as javascript_files,
+)
+from albert_tf.checkpoints.formats.huggingface.tokenizer_writing import library_ids as library_ids
+from albert_tf.checkpoints.formats.huggingface.tokenizer_writing import write_json as write_json
+from albert_tf.checkpoints.formats.huggingface.tokenizer_writing import write_tokenizer
+from albert_tf.checkpoints.formats.huggingface.weights import (
     open_weights,
     unsupported_names,
     write_weights,
 )
-from albert_tf.checkpoints.report import LoadError, next_step
+from albert_tf.checkpoints.report import next_step
 from albert_tf.checkpoints.stored_heads import (
     CLASSIFIER,
     SENTENCE_ORDER_HEAD,

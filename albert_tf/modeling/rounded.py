@@ -19,7 +19,7 @@ from absl import logging
 from tensorflow.python.eager.context import function_executor_type
 
 from albert_tf.config import BFLOAT16
-from albert_tf.modeling.encoder import ConfiguredModel, lora_rank
+from albert_tf.modeling.base import ConfiguredModel, lora_rank
 from albert_tf.modeling.layers import Projection
 from albert_tf.modeling.ops import PLAIN, as_float32, rows_of, with_axes_of
 from albert_tf.modeling.ops_fused import FusedOps, one_pass

@@ -5,13 +5,13 @@ from collections.abc import Iterable, Mapping
 
 import numpy as np
 
-from albert_tf.checkpoints.huggingface.tensors import (
+from albert_tf.checkpoints.errors import LoadError
+from albert_tf.checkpoints.formats.huggingface.tensors import (
     Tensors,
     open_tensors,
     write_safetensors,
 )
-from albert_tf.checkpoints.huggingface.torch_file import EMBEDDINGS
-from albert_tf.checkpoints.report import LoadError
+from albert_tf.checkpoints.formats.huggingface.torch_file import EMBEDDINGS
 from albert_tf.checkpoints.stored_model import (
     Weights,
     identity_projection,

@@ -17,15 +17,15 @@ import tensorflow as tf
 from absl import logging
 from tensorflow.core.protobuf import meta_graph_pb2, saved_model_pb2
 
+from albert_tf.checkpoints.errors import LoadError
+from albert_tf.checkpoints.formats.original import open_weights as open_weights
+from albert_tf.checkpoints.formats.original import write_checkpoint
 from albert_tf.checkpoints.model_directory import (
     CONFIG_FILE,
     SENTENCEPIECE_FILE,
     SENTENCEPIECE_LIST_FILE,
     WORDPIECE_FILE,
 )
-from albert_tf.checkpoints.original import open_weights as open_weights
-from albert_tf.checkpoints.original import write_checkpoint
-from albert_tf.checkpoints.report import LoadError
 from albert_tf.checkpoints.stored_model import StoredModel, StoredTokenizer
 from albert_tf.config import AlbertConfig
 from albert_tf.data.errors import UserError

@@ -1,0 +1,1 @@
+"""Model formats: one module each, and the table that chooses between them."""
