@@ -14,12 +14,13 @@ from albert_tf.checkpoints.model_directory import ModelDirectory
 from albert_tf.checkpoints.stored_task import StoredTask
 from albert_tf.data.errors import UserError
 from albert_tf.data.files import check_file, real_name
+from albert_tf.data.pictures import write_confusion_matrix
 from albert_tf.data.splits import DEV
-from albert_tf.finetuning.metrics import write_confusion_matrix
 from albert_tf.finetuning.objective import InMemoryTask, data_digest
 from albert_tf.finetuning.predictor import Predictor
 from albert_tf.finetuning.recipes import mini_steps
 from albert_tf.finetuning.settings import FineTuningSettings
+from albert_tf.labels import label_cell
 from albert_tf.modeling.models import EncoderAndHead
 from albert_tf.tokenization.base import Tokenizer
 from albert_tf.training.evaluation import BestCheckpoint, EvaluationResults
@@ -179,7 +180,7 @@ class Job(ABC, Generic[S]):
         self.results.append(step, {**results, **self.arrays}, best.value)
         is_shown = not keeps_best or best.update_if_better(step, results, self.model)
         if is_shown and self.confusions is not None:
-            names = self.task.labels.names
+            names = map(label_cell, self.task.labels.names)
             write_confusion_matrix(self.settings.output_dir, self.confusions, names)
 
     def apply(self, step: int) -> None:

@@ -4,7 +4,6 @@ Except for `loss`, scores are computed over all examples at once, not per batch.
 """
 
 import math
-import os
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -14,16 +13,12 @@ import numpy as np
 from absl import logging
 from scipy import special, stats
 
-from albert_tf.data.files import write_file
 from albert_tf.data.rows import LABEL_SEPARATOR
 from albert_tf.labels import Labels, label_cell
-from albert_tf.training.curves import png
 
 _FEWEST = 10  # fewer predictions can be the same by chance
 _NEARLY_ALL = 0.98  # share of a true value that a model may always predict
 _FEW = 0.1  # how often rarer values are predicted at least, relative to how often they occur
-_LONGEST_NAME = 24  # characters per class name in the figure
-_MOST_ANNOTATED_LABELS = 40  # cells of larger matrices are too small for numbers
 F1_OF_CLASSES, RMSE_OF_MEAN = "f1_of_classes", "RMSE_of_mean"
 _Score = Callable[[np.ndarray, np.ndarray], float]
 
@@ -181,45 +176,6 @@ def rounded(values: Mapping[str, float]) -> dict[str, float]:
 def confusion_matrix(predicted: np.ndarray, label_ids: np.ndarray, num_labels: int) -> np.ndarray:
     """Returns counts, int [K, K]: rows are true classes, columns predicted classes, int [N]."""
     return _sklearn("confusion_matrix", labels=np.arange(num_labels))(label_ids, predicted)
-
-
-def write_confusion_matrix(output_dir: str, counts: np.ndarray, names: Sequence[str]) -> None:
-    """Draws the counts of `confusion_matrix` in `confusion_matrix.png`.
-
-    Colors show the share of each count in its row. Names that the font cannot draw are replaced by
-    `#` and the class id.
-    """
-    from matplotlib.figure import Figure  # slow to import, and most processes draw nothing
-    from matplotlib.font_manager import findfont, get_font
-
-    shares = counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)
-    size = max(4.0, min(0.6 * len(names) + 2.0, 40.0))  # inches
-    figure = Figure(figsize=(size + 1.0, size), layout="constrained")
-    axes = figure.add_subplot(xlabel="predicted", ylabel="true")
-    image = axes.imshow(shares, vmin=0.0, vmax=1.0, cmap="Blues")
-    figure.colorbar(image, label="share of the row", shrink=0.8)
-    font = get_font(findfont("DejaVu Sans"))
-    ticks = []
-    for number, name in enumerate(map(label_cell, names)):
-        name = name if len(name) <= _LONGEST_NAME else f"{name[: _LONGEST_NAME - 1]}…"
-        is_drawable = all(font.get_char_index(ord(character)) for character in name)
-        # "$" would start a formula.
-        ticks.append(name.replace("$", r"\$") if is_drawable else f"#{number}")
-    is_long = max(map(len, ticks)) > 6 or len(names) > 10
-    axes.set_xticks(np.arange(len(names)), ticks, rotation=90 if is_long else 0)
-    axes.set_yticks(np.arange(len(names)), ticks)
-    if len(names) <= _MOST_ANNOTATED_LABELS:
-        for (row, column), count in np.ndenumerate(counts):
-            axes.text(
-                column,
-                row,
-                f"{count}\n{shares[row, column]:.0%}",
-                ha="center",
-                va="center",
-                fontsize=8 if len(names) > 5 else 10,
-                color="white" if shares[row, column] > 0.5 else "black",
-            )
-    write_file(os.path.join(output_dir, "confusion_matrix.png"), png(figure))
 
 
 def _sklearn(name: str, **options: Any) -> Callable[..., Any]:

@@ -33,6 +33,12 @@ _COLUMNS = {  # title and format of a score
     _SENTENCE_METRICS[NSP]: ("next sentence", "{:.1%}"),
     _SPEED: ("examples/s", "{:.1f}"),
 }
+_NOTE = (
+    "Each model differs from the base in one respect. Parameters are counted for the encoder with "
+    "its pooler. Losses and accuracies (in percent) are measured on the same held-out records; for "
+    "several seeds, the table shows the mean with the lowest and highest value. Models and base "
+    "have the same seeds; more seeds of the base show the spread."
+)
 
 
 class Variant(NamedTuple):
@@ -203,8 +209,12 @@ def read_run(variant: Variant, path: str) -> dict[str, Any]:
 
 def write_results(output_dir: str, runs: Sequence[Mapping[str, Any]]) -> str:
     """Writes `ablations.md` and `.json`. Returns the Markdown table."""
-    if not runs:
-        return ""
+    path = os.path.join(output_dir, "ablations")
+    return write_table(path, result_rows(runs), [_NOTE], runs) if runs else ""
+
+
+def result_rows(runs: Sequence[Mapping[str, Any]]) -> list[list[str]]:
+    """Returns the header and a row for each model, with the scores of its seeds."""
     compared = {run["seed"] for run in runs if run["name"] != BASE}
     has_more = bool(compared) and not compared.issuperset(run["seed"] for run in runs)
     models: dict[tuple[str, str], list[Mapping[str, Any]]] = {}  # runs by comparison and model
@@ -214,22 +224,18 @@ def write_results(output_dir: str, runs: Sequence[Mapping[str, Any]]) -> str:
         if run["name"] == BASE and has_more:
             models.setdefault((BASE, f"{BASE}, all seeds"), []).append(run)
     columns = {k: v for k, v in _COLUMNS.items() if any(k in run["scores"] for run in runs)}
-    titles = [title for title, _ in columns.values()]
-    rows = [["comparison", "model", "parameters", "steps", "seeds", *titles]]
+    header = ["comparison", "model", "parameters", "steps", "seeds"]
+    rows = [header + [title for title, _ in columns.values()]]
     for (comparison, value), seeds in models.items():
-        first = seeds[0]
-        rows.append([COMPARISONS.get(comparison, (BASE,))[0], value])
-        rows[-1] += [f"{first['parameters']:,}", str(first["steps"]), str(len(seeds))]
-        for key, (_, form) in columns.items():
-            values = [run["scores"][key] for run in seeds if key in run["scores"]]
-            numbers = [statistics.mean(values), min(values), max(values)] if values else []
-            texts = [form.format(number).rstrip("%") for number in numbers] or ["-"]
-            spread = f" ({texts[1]} to {texts[2]})" if len(values) > 1 else ""
-            rows[-1].append(texts[0] + spread)
-    note = (
-        "Each model differs from the base in one respect. Parameters are counted for the encoder "
-        "with its pooler. Losses and accuracies (in percent) are measured on the same held-out "
-        "records; for several seeds, the table shows the mean with the lowest and highest value. "
-        "Models and base have the same seeds; more seeds of the base show the spread."
-    )
-    return write_table(os.path.join(output_dir, "ablations"), rows, [note], runs)
+        sizes = [f"{seeds[0]['parameters']:,}", str(seeds[0]["steps"]), str(len(seeds))]
+        scores = [_score(seeds, key, form) for key, (_, form) in columns.items()]
+        rows.append([COMPARISONS.get(comparison, (BASE,))[0], value, *sizes, *scores])
+    return rows
+
+
+def _score(seeds: Sequence[Mapping[str, Any]], key: str, form: str) -> str:
+    """Returns the mean of a score, with its lowest and highest value; "-" if it is missing."""
+    values = [run["scores"][key] for run in seeds if key in run["scores"]]
+    numbers = [statistics.mean(values), min(values), max(values)] if values else []
+    texts = [form.format(number).rstrip("%") for number in numbers] or ["-"]
+    return texts[0] + (f" ({texts[1]} to {texts[2]})" if len(values) > 1 else "")

@@ -18,10 +18,10 @@ from albert_tf.checkpoints.formats.choose import open_model
 from albert_tf.config import PRESETS
 from albert_tf.data.errors import UserError, without_secrets
 from albert_tf.data.files import file_exists, folder_names, read_file, write_file
+from albert_tf.data.pictures import png
 from albert_tf.finetuning.recipes import VERSIONS, recipe_for, released_name
 from albert_tf.glue import GLUE_TASKS
 from albert_tf.tools.commands import read_evaluations, write_table
-from albert_tf.training.curves import png
 from albert_tf.training.run_records import BEST_FILE, BestTrial
 
 # Scores by task, seed and metric. Unfinished runs have no scores.
@@ -84,19 +84,14 @@ def write_results(results_dir: str, runs: Runs, model: str | None = None) -> str
     """
     name = _released_model(model) if model else None
     shown_model = name or (model and without_secrets(model))
+    rows = result_rows(runs, name)
     header = ["task", "metric", "median", "min to max", "seeds"]
     cells = [header + [f"published, {name}"] * bool(name)]
-    rows: list[dict[str, Any]] = []
-    for task, metric in _ROWS:
-        scores = sorted(runs.get(task, {}).items())
-        if seeds := {seed: 100 * values[metric] for seed, values in scores if metric in values}:
-            low, median, high = (f(seeds.values()) for f in (min, statistics.median, max))
-            published = recipe_for(task, *name.split("_")).published.get(metric) if name else None
-            row = {"task": task, "metric": metric, "median": median, "min": low, "max": high}
-            rows.append({**row, "published": published, "seeds": seeds})
-            title = GLUE_TASKS[task].submission_file.removesuffix(".tsv")
-            cells.append([title, _METRICS[metric], f"{median:.1f}", f"{low:.1f} to {high:.1f}"])
-            cells[-1] += [str(len(seeds))] + [str(published or "-")] * bool(name)
+    for row in rows:
+        title = GLUE_TASKS[row["task"]].submission_file.removesuffix(".tsv")
+        cells.append([title, _METRICS[row["metric"]], f"{row['median']:.1f}"])
+        cells[-1] += [f"{row['min']:.1f} to {row['max']:.1f}", str(len(row["seeds"]))]
+        cells[-1] += [str(row["published"] or "-")] * bool(name)
     notes = ["In percent, on the development sets, at the best checkpoint of each run."]
     notes += [f"Model: {shown_model}."] if model else []
     for task in dict(_ROWS):
@@ -106,6 +101,19 @@ def write_results(results_dir: str, runs: Runs, model: str | None = None) -> str
     figure = _figure(["\n".join(row[:2]) for row in cells[1:]], rows)
     content = {"model": shown_model, "unit": "percent", "scores": rows}
     return write_table(os.path.join(results_dir, "glue_results"), cells, notes, content, figure)
+
+
+def result_rows(runs: Runs, name: str | None) -> list[dict[str, Any]]:
+    """Returns the scores of each task and metric, with those published for the model `name`."""
+    rows = []
+    for task, metric in _ROWS:
+        scores = sorted(runs.get(task, {}).items())
+        if seeds := {seed: 100 * values[metric] for seed, values in scores if metric in values}:
+            low, median, high = (f(seeds.values()) for f in (min, statistics.median, max))
+            published = recipe_for(task, *name.split("_")).published.get(metric) if name else None
+            row = {"task": task, "metric": metric, "median": median, "min": low, "max": high}
+            rows.append({**row, "published": published, "seeds": seeds})
+    return rows
 
 
 def _released_model(model: str) -> str | None:

@@ -1,11 +1,11 @@
 """Draws the curves of a run: one panel per metric, with one color per data set."""
 
-import io
 import math
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from albert_tf.data.pictures import png
 from albert_tf.training.run_records import AFTER_STEP, EVALUATION_KEY, LOWER_IS_BETTER, Record, rank
 
 # Names of metrics that are drawn, in the order of their panels.
@@ -24,14 +24,8 @@ _READABLE = {
 }
 _COLUMNS = 2
 _MOST_MARKED = 60  # longer curves have thin lines without markers
+Panel = dict[str, list[tuple[int, float]]]  # steps and values by phase
 _PHASES = {"train": ("tab:blue", "training"), "eval": ("tab:orange", "held-out")}
-
-
-def png(figure: Any, dpi: int = 100) -> bytes:
-    """Returns the PNG image of a `matplotlib.figure.Figure`."""
-    image = io.BytesIO()
-    figure.savefig(image, format="png", dpi=dpi)
-    return image.getvalue()
 
 
 def draw_curves(
@@ -45,7 +39,28 @@ def draw_curves(
     from matplotlib import style  # slow to import
     from matplotlib.figure import Figure
 
-    panels: dict[str, dict[str, list[tuple[int, float]]]] = {}  # steps and values by phase
+    panels, config = _panels(records), config or {}
+    best, step = _best_evaluation(records, config.get(EVALUATION_KEY) or {})
+    columns = min(max(len(panels), 1), _COLUMNS)
+    lines = -(-max(len(panels), 1) // columns)
+    with style.context("default"):  # opaque and readable, whatever the style of a notebook is
+        figure = Figure(figsize=(4.6 * columns, 3.2 * lines), layout="constrained")
+        name = title[:50].encode("latin-1", "replace").decode("latin-1")  # letters of the font
+        figure.suptitle(name + best, fontsize="medium", parse_math=False)
+        places = list(figure.subplots(lines, columns, squeeze=False).flat)
+        for axes, name in zip(places, panels, strict=False):
+            _draw_panel(axes, name, panels[name], step)
+            if name == "learning_rate":
+                _shade_warmup(axes, **config.get("optimizer", {}))
+            axes.legend(fontsize="small", frameon=False)
+        for axes in places[len(panels) :]:
+            axes.set_visible(False)
+        return png(figure, dpi=200)
+
+
+def _panels(records: Sequence[Record]) -> dict[str, Panel]:
+    """Returns the panels in their order, by the name of the metric."""
+    panels: dict[str, Panel] = {}
     for record in records:
         for name, value in record.items():
             # `loss` next to `eval_loss` is the original's mean of batch means, not of examples.
@@ -53,32 +68,20 @@ def draw_curves(
             if is_drawn and value is not None and math.isfinite(value):
                 panel = panels.setdefault(name.removeprefix("eval_"), {"train": [], "eval": []})
                 panel.get(record["phase"], []).append((record["step"], value))
-    config = config or {}
-    evaluation, optimizer = config.get(EVALUATION_KEY) or {}, config.get("optimizer", {})
+    return {name: panels[name] for name in sorted(panels, key=lambda name: (_rank(name), name))}
+
+
+def _best_evaluation(
+    records: Sequence[Record], evaluation: Mapping[str, Any]
+) -> tuple[str, int | None]:
+    """Returns a line about the best evaluation, and its step; "" and `None` if it is unknown."""
     metric, after = evaluation.get("metric", ""), evaluation.get(AFTER_STEP, -1)
     found = [r for r in records if r["phase"] == "eval" and metric in r and r["step"] > after]
-    best = max(found, key=lambda r: (*rank(r, metric), r["step"]), default=None)
-    title = title[:50].encode("latin-1", "replace").decode("latin-1")  # the font has these letters
-    if best:
-        title += f"\nbest {_readable(metric)}: {best[metric]:.4g} at step {best['step']:,}"
-    columns = min(max(len(panels), 1), _COLUMNS)
-    lines = -(-max(len(panels), 1) // columns)
-    with style.context("default"):  # opaque and readable, whatever the style of a notebook is
-        figure = Figure(figsize=(4.6 * columns, 3.2 * lines), layout="constrained")
-        figure.suptitle(title, fontsize="medium", parse_math=False)
-        places = list(figure.subplots(lines, columns, squeeze=False).flat)
-        names = sorted(panels, key=lambda name: (_rank(name), name))
-        for axes, name in zip(places, names, strict=False):
-            _draw_panel(axes, name, panels[name], best["step"] if best else None)
-            if name == "learning_rate" and (warmup_steps := optimizer.get("num_warmup_steps")):
-                start = optimizer["start_warmup_step"]
-                end = min(start + warmup_steps, max(start, axes.dataLim.x1))
-                label = f"warm-up to step {start + warmup_steps:,}"
-                axes.axvspan(start, end, color="tab:gray", alpha=0.3, lw=0, label=label)
-            axes.legend(fontsize="small", frameon=False)
-        for axes in places[len(panels) :]:
-            axes.set_visible(False)
-        return png(figure, dpi=200)
+    if not found:
+        return "", None
+    best = max(found, key=lambda r: (*rank(r, metric), r["step"]))
+    step = best["step"]
+    return f"\nbest {_readable(metric)}: {best[metric]:.4g} at step {step:,}", step
 
 
 def _rank(name: str) -> int | None:
@@ -94,9 +97,7 @@ def _readable(name: str) -> str:
     return name
 
 
-def _draw_panel(
-    axes: Any, name: str, panel: Mapping[str, Sequence[tuple[int, float]]], best_step: int | None
-) -> None:
+def _draw_panel(axes: Any, name: str, panel: Panel, best_step: int | None) -> None:
     steps = {step for points in panel.values() for step, _ in points}
     is_single = len(steps) == 1
     for phase, (color, label) in _PHASES.items():
@@ -116,3 +117,12 @@ def _draw_panel(
     axes.spines[["top", "right"]].set_visible(False)
     if is_single:  # has no scale
         axes.set(xticks=[*steps], yticks=[])
+
+
+def _shade_warmup(
+    axes: Any, num_warmup_steps: int = 0, start_warmup_step: int = 0, **_: Any
+) -> None:
+    if end := num_warmup_steps and start_warmup_step + num_warmup_steps:
+        shown = min(end, max(start_warmup_step, axes.dataLim.x1))
+        label = f"warm-up to step {end:,}"
+        axes.axvspan(start_warmup_step, shown, color="tab:gray", alpha=0.3, lw=0, label=label)

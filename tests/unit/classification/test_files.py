@@ -7,7 +7,7 @@ import pytest
 from matplotlib.image import imread
 
 from albert_tf.classification.run import clip_similarity, write_predictions
-from albert_tf.finetuning.metrics import write_confusion_matrix
+from albert_tf.data.pictures import write_confusion_matrix
 from albert_tf.training.evaluation import EvaluationResults
 
 RULE = "=" * 50
