@@ -52,7 +52,7 @@ def run_rematerialized(x: tf.Tensor, runs: Sequence[Run]) -> list[tf.Tensor]:
         if len(same) == 1:
             x, *results = _rematerialized(same[0], is_used_later)(*arguments)
         else:
-            x, stack, *results = _looped(same, is_used_later)(*arguments)
+            x, stack, *results = _Loop(same, is_used_later)(*arguments)
             outputs += tf.unstack(stack, num=len(same))[1:]
         later = (key for key, is_later in zip(used, is_used_later, strict=True) if is_later)
         values.update(zip(later, results, strict=True))
@@ -111,71 +111,83 @@ def _rematerialized(run: Run, is_used_later: Sequence[bool]) -> Callable[..., li
     return apply
 
 
-def _looped(runs: Sequence[Run], is_used_later: Sequence[bool]) -> Callable[..., list[tf.Tensor]]:
+class _Loop:
     """Does the same as `_rematerialized` for several runs, in one loop.
 
-    The returned function also returns the stacked inputs x of all runs. `_after` is not needed,
-    because XLA does not merge the forward loop and the backward loop.
+    A call also returns the stacked inputs x of all runs. `_after` is not needed, because XLA does
+    not merge the forward loop and the backward loop.
     """
-    run, count = runs[0], len(runs)
-    inputs = [
-        tf.identity(same[0]) if all(tensor is same[0] for tensor in same) else tf.stack(same)
-        for same in zip(*(run.inputs for run in runs), strict=True)
-    ]
-    is_stacked = [t.shape.rank > g.shape.rank for t, g in zip(inputs, run.inputs, strict=True)]
-    # Cast once, not in every run.
-    dtypes = [tf.convert_to_tensor(variable).dtype for variable in run.variables]
 
-    def compute(x: tf.Tensor, number: tf.Tensor, values: Sequence[tf.Tensor]) -> tf.Tensor:
-        own = [t[number] if each else t for t, each in zip(inputs, is_stacked, strict=True)]
-        output = _compute(run, x, own, values)
+    def __init__(self, runs: Sequence[Run], is_used_later: Sequence[bool]) -> None:
+        self._run, self._count, self._is_used_later = runs[0], len(runs), is_used_later
+        self._inputs = [
+            tf.identity(same[0]) if all(tensor is same[0] for tensor in same) else tf.stack(same)
+            for same in zip(*(run.inputs for run in runs), strict=True)
+        ]
+        # Cast once, not in every run.
+        self._dtypes = [tf.convert_to_tensor(variable).dtype for variable in runs[0].variables]
+
+    def __call__(self, *arguments: tf.Tensor) -> list[tf.Tensor]:
+        """Maps x and values to the next x, the stack, and the values for later runs."""
+
+        @tf.custom_gradient
+        def apply(*arguments: tf.Tensor) -> tuple[list[tf.Tensor], Callable[..., list]]:
+            x, *values = (tf.stop_gradient(argument) for argument in arguments)
+            rounded = [tf.cast(v, dtype) for v, dtype in zip(values, self._dtypes, strict=True)]
+            output, stack = self._forward(x, rounded)
+            handed_on = map(tf.identity, itertools.compress(values, self._is_used_later))
+            return [output, stack, *handed_on], lambda *upstream: self._backward(
+                stack, values, rounded, *upstream
+            )
+
+        return apply(*arguments)
+
+    def _forward(self, x: tf.Tensor, values: Sequence[tf.Tensor]) -> list[tf.Tensor]:
+        def step(number: tf.Tensor, x: tf.Tensor, stack: tf.Tensor) -> tuple[tf.Tensor, ...]:
+            place = tf.pad(tf.expand_dims(number, 0), [[0, x.shape.rank]])
+            stack = xla.dynamic_update_slice(stack, tf.expand_dims(x, 0), place)
+            return number + 1, self._compute(x, number, values), stack
+
+        empty = tf.zeros(tf.concat([[self._count], tf.shape(x)], axis=0), x.dtype)
+        empty.set_shape([self._count, *x.shape])
+        return self._repeat(step, x, empty)
+
+    def _backward(
+        self,
+        stack: tf.Tensor,
+        values: Sequence[tf.Tensor],
+        rounded: Sequence[tf.Tensor],
+        to_output: tf.Tensor,
+        to_stack: tf.Tensor,
+        *to_handed_on: tf.Tensor,
+    ) -> list[tf.Tensor]:
+        def step(number: tf.Tensor, to_output: tf.Tensor, *later: tf.Tensor) -> tuple:
+            place = self._count - 1 - number
+            again = stack[place]
+            with tf.GradientTape(watch_accessed_variables=False) as tape:
+                tape.watch([again, *rounded])
+                output = self._compute(again, place, rounded)
+            to_x, *to_values = tape.gradient(
+                output, [again, *rounded], to_output, unconnected_gradients="zero"
+            )
+            sums = (a + tf.cast(b, a.dtype) for a, b in zip(later, to_values, strict=True))
+            return number + 1, to_x + to_stack[place], *sums
+
+        given = iter(to_handed_on)
+        pairs = zip(values, self._is_used_later, strict=True)
+        later = [next(given) if is_later else tf.zeros_like(value) for value, is_later in pairs]
+        return self._repeat(step, to_output, *later)
+
+    def _compute(self, x: tf.Tensor, number: tf.Tensor, values: Sequence[tf.Tensor]) -> tf.Tensor:
+        pairs = zip(self._inputs, self._run.inputs, strict=True)
+        own = [t[number] if t.shape.rank > one.shape.rank else t for t, one in pairs]
+        output = _compute(self._run, x, own, values)
         output.set_shape(x.shape)
         return output
 
-    def loop(body: Callable[..., tuple], *start: tf.Tensor) -> list[tf.Tensor]:
-        def step(number: tf.Tensor, *state: tf.Tensor) -> tuple:
-            return number + 1, *body(number, *state)
-
-        return tf.while_loop(lambda number, *_: number < count, step, (0, *start))[1:]
-
-    @tf.custom_gradient
-    def apply(*arguments: tf.Tensor) -> tuple[list[tf.Tensor], Callable[..., list]]:
-        x, *values = (tf.stop_gradient(argument) for argument in arguments)
-        handed_on = list(itertools.compress(values, is_used_later))
-        rounded = [tf.cast(value, dtype) for value, dtype in zip(values, dtypes, strict=True)]
-
-        def forward(number: tf.Tensor, x: tf.Tensor, stack: tf.Tensor) -> tuple[tf.Tensor, ...]:
-            place = tf.pad(tf.expand_dims(number, 0), [[0, x.shape.rank]])
-            stack = xla.dynamic_update_slice(stack, tf.expand_dims(x, 0), place)
-            return compute(x, number, rounded), stack
-
-        empty = tf.zeros(tf.concat([[count], tf.shape(x)], axis=0), x.dtype)
-        empty.set_shape([count, *x.shape])
-        output, stack = loop(forward, x, empty)
-
-        def gradient(to_output: tf.Tensor, to_stack: tf.Tensor, *to_handed_on: tf.Tensor) -> list:
-            def backward(number: tf.Tensor, to_output: tf.Tensor, *later: tf.Tensor) -> tuple:
-                number = count - 1 - number
-                again = stack[number]
-                with tf.GradientTape(watch_accessed_variables=False) as tape:
-                    tape.watch([again, *rounded])
-                    output = compute(again, number, rounded)
-                to_x, *to_values = tape.gradient(
-                    output, [again, *rounded], to_output, unconnected_gradients="zero"
-                )
-                sums = (a + tf.cast(b, a.dtype) for a, b in zip(later, to_values, strict=True))
-                return to_x + to_stack[number], *sums
-
-            given = iter(to_handed_on)
-            later = [
-                next(given) if is_later else tf.zeros_like(value)
-                for value, is_later in zip(values, is_used_later, strict=True)
-            ]
-            return list(loop(backward, to_output, *later))
-
-        return [output, stack, *map(tf.identity, handed_on)], gradient
-
-    return apply
+    def _repeat(self, step: Callable[..., tuple], *start: tf.Tensor) -> list[tf.Tensor]:
+        """Calls `step` with the number of each run and its own results."""
+        return tf.while_loop(lambda number, *_: number < self._count, step, (0, *start))[1:]
 
 
 def _add(

@@ -9,11 +9,10 @@ import dataclasses
 import json
 import os
 import platform
-import re
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from typing import Any
 
 import keras
@@ -22,7 +21,7 @@ from absl import logging
 from tqdm import tqdm
 
 from albert_tf.checkpoints.model_directory import RUN_CONFIG_FILE, read_run_config
-from albert_tf.data.errors import UserError, without_secrets
+from albert_tf.data.errors import without_secrets
 from albert_tf.data.files import raise_write_errors, write_file
 from albert_tf.data.log_file import COLUMNS
 from albert_tf.data.parallel import progress_bar
@@ -312,74 +311,3 @@ class EvaluationLog:
         self.reported.append(new_record("eval", step, metrics))
         if self._on_log:
             self._on_log(dict(self.reported[-1]))
-
-
-class StepProfiler:
-    """Records a profile of the steps `first` to `last` under `tensorboard/plugins/profile`.
-
-    The first step of a run is 1. Errors are logged as warnings.
-    """
-
-    def __init__(self, output_dir: str, first: int, last: int) -> None:
-        self.first = first
-        self.last = last
-        self._directory = os.path.join(output_dir, TENSORBOARD_FOLDER)
-        self._is_recording = False
-        self._is_done = False
-        self._trace = ExitStack()  # ends the trace of the current step
-
-    def before_step(self, step: int, num_steps: int = 1) -> None:
-        """Starts recording if one of the next `num_steps` steps, from `step` on, is selected."""
-        if not (self._is_recording or self._is_done) and step + num_steps > self.first:
-            if step > self.last:
-                self._is_done = True
-                logging.info("Nothing is profiled: `profile_steps` ends before step %d", step)
-                return
-            tf.test.experimental.sync_devices()  # earlier steps may still be running
-            try:
-                tf.profiler.experimental.start(self._directory)
-                self._is_recording = True
-            except (OSError, tf.errors.OpError) as error:
-                self._is_done = True
-                logging.warning("Steps cannot be profiled: %s", error)
-        if self._is_recording:
-            trace = tf.profiler.experimental.Trace("train", step_num=step, _r=1)
-            self._trace.enter_context(trace)
-
-    def after_step(self, step: int) -> None:
-        """Writes the profile after the last selected step."""
-        self._trace.close()
-        if step >= self.last:
-            self.close()
-
-    def close(self) -> None:
-        """Writes the profile, if steps were recorded."""
-        self._trace.close()
-        if not self._is_recording:
-            return
-        self._is_recording, self._is_done = False, True
-        try:
-            tf.test.experimental.sync_devices()
-            tf.profiler.experimental.stop()
-            logging.info("Wrote the profile of training steps to %s", self._directory)
-        except (OSError, tf.errors.OpError) as error:
-            logging.warning("The profile of training steps cannot be written: %s", error)
-
-
-def create_profiler(
-    profile_steps: str | None, output_dir: str, num_steps: int
-) -> StepProfiler | None:
-    """Creates the profiler for `profile_steps`="first,last", if it is not `None`.
-
-    Raises ValueError if it is malformed, or not in the `num_steps` steps of the run.
-    """
-    if profile_steps is None:
-        return None
-    match = re.fullmatch(r" *([0-9]{1,18}) *, *([0-9]{1,18}) *", profile_steps)
-    first, last = map(int, match.groups()) if match else (0, 0)
-    if not 1 <= first <= last <= num_steps:
-        raise UserError(
-            "`profile_steps` must be the first and the last step to profile, such as 100,110, in "
-            f"1..{num_steps}. Received: {profile_steps!r}"
-        )
-    return StepProfiler(output_dir, first, last)

@@ -6,7 +6,8 @@ import dataclasses
 import json
 import math
 import zlib
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, nullcontext
 from typing import Any
 
@@ -21,14 +22,131 @@ from albert_tf.modeling.losses import means
 from albert_tf.training.cluster import Workers, explain_lost_workers, num_workers
 from albert_tf.training.interruption import Interruption
 from albert_tf.training.objective import Features, Objective, Shard, StreamIterator
-from albert_tf.training.run_log import RunLog, create_profiler
+from albert_tf.training.profiler import create_profiler
+from albert_tf.training.run_log import RunLog
 from albert_tf.training.settings import OptimizerConfig, TrainerConfig
 from albert_tf.training.step import TrainingStep
 from albert_tf.training.strategies import check_batch_size, is_tpu, local_replicas, split_batch
 from albert_tf.training.training_directory import TrainingDirectory
-from albert_tf.training.training_input import TrainingInput, input_positions
 
 _LOSS_SCALE = "loss_scale"  # key in the description of the input
+# Converts the next batches to the argument of a step.
+Prepare = Callable[[Sequence[Features]], Any]
+
+
+def input_positions(iterator: Any) -> dict[str, Any]:
+    """Returns the `tf.data` iterators of an iterator by their names in checkpoints."""
+    if isinstance(iterator, StreamIterator):
+        return {f"stream_{number}": stream for number, stream in iterator.streams.items()}
+    return {"iterator": iterator}
+
+
+@dataclasses.dataclass
+class TrainingInput:
+    """The source of batches: an endless `tf.data` iterator or a `StreamIterator`.
+
+    The trainer does not read beyond the next checkpoint, so it can save the position of `iterator`
+    unless reading has failed (`is_broken`). A resumed run compares the `description`.
+    """
+
+    iterator: Any
+    description: Mapping[str, Any]
+    is_broken: bool = False
+
+    def __post_init__(self) -> None:
+        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="training_input")
+        self._ahead: Future[Any] | None = None
+
+    def read_ahead(self, count: int, prepare: Prepare) -> None:
+        """Starts reading batches for a call of `take` with the same arguments."""
+        assert self._ahead is None
+        self._ahead = self._thread.submit(self._read, count, prepare)
+
+    def take(self, count: int, prepare: Prepare) -> Any:
+        """Returns the result of `prepare` for the next `count` batches.
+
+        Raises the errors of reading, including reading ahead.
+        """
+        self.is_broken = True
+        if self._ahead is None:
+            self.read_ahead(count, prepare)
+        assert self._ahead is not None
+        prepared = self._ahead.result()
+        self._ahead = None
+        self.is_broken = False
+        return prepared
+
+    def _read(self, count: int, prepare: Prepare) -> Any:
+        return prepare([next(self.iterator) for _ in range(count)])
+
+    @property
+    def is_ahead(self) -> bool:
+        """Whether batches were read ahead, or are being read ahead."""
+        return self._ahead is not None
+
+    def close(self) -> None:
+        """Waits until the thread ends, because it may run Python code, such as masking."""
+        self._thread.shutdown(cancel_futures=True)
+
+    @property
+    def has_one_shape(self) -> bool:
+        """Whether all batches have the same shape."""
+        return all(spec.shape.is_fully_defined() for spec in self.iterator.element_spec.values())
+
+    def prepared_spec(self, prepare: Prepare, *, is_several: bool) -> dict[str, tf.TypeSpec]:
+        """Returns the spec of the results of `prepare` for batches of any length.
+
+        If `is_several` is true, the number of batches is also variable.
+        """
+
+        def prepare_zeros(unknown: int) -> Any:
+            zeros = {
+                name: tf.zeros([unknown if n is None else n for n in spec.shape], spec.dtype)
+                for name, spec in self.iterator.element_spec.items()
+            }
+            return prepare([zeros] * (unknown if is_several else 1))
+
+        one, other = prepare_zeros(1), prepare_zeros(2)
+        return {
+            name: tf.type_spec_from_value(one[name]).most_specific_common_supertype(
+                [tf.type_spec_from_value(other[name])]
+            )
+            for name in one
+        }
+
+
+class StopVote:
+    """Decides at which step training stops after a signal: the same step on all workers.
+
+    `is_decided` is whether no further batch is read.
+    """
+
+    def __init__(self, workers: Workers, interruption: Interruption, *, is_alone: bool) -> None:
+        self._workers = workers
+        self._interruption = interruption
+        self._is_alone = is_alone
+        self._is_agreed = False  # whether a step has summed a request of any worker
+
+    @property
+    def _asks(self) -> bool:
+        return self._interruption.signal is not None
+
+    @property
+    def is_decided(self) -> bool:
+        """Whether all workers know that training stops."""
+        return self._is_agreed or (self._is_alone and self._asks)
+
+    def request(self) -> tuple[tf.Tensor, ...]:
+        """Returns the argument of a step, which sums the requests of all workers."""
+        return () if self._is_alone else (tf.constant(self._asks, tf.float32),)
+
+    def count(self, results: dict[str, Any]) -> None:
+        """Takes the sum of the requests from the results of a step."""
+        self._is_agreed |= bool(np.any(results.pop("stop_requests", False)))
+
+    def close(self) -> bool:
+        """Returns, on all workers before a checkpoint, whether any of them stops."""
+        return self._workers.any(self._is_agreed or self._asks)
 
 
 @dataclasses.dataclass(eq=False)
@@ -61,7 +179,7 @@ class Trainer:
         self.workers = Workers(strategy)
         self.is_chief = self.workers.is_chief
         if not self.is_chief:
-            self.profiler = None
+            self.profiler = create_profiler(None, config.output_dir, self.last_step)
         self.step = 0
         self._saved_step = 0
         self._is_alone = self.workers.size == 1
@@ -136,12 +254,12 @@ class Trainer:
                 logging.info("`iterations_per_loop` has no effect: batches have several lengths")
                 self._steps_per_call = 1
             logging.debug("Training step: %s", self._training.describe())
-            if self.profiler:
-                stack.callback(self.profiler.close)
+            stack.callback(self.profiler.close)
             self._trace(source, log)
             interruption = stack.enter_context(Interruption())
+            vote = StopVote(self.workers, interruption, is_alone=self._is_alone)
             while self.step < self.last_step:
-                is_interrupted = self._train_to_checkpoint(source, log, interruption)
+                is_interrupted = self._train_to_checkpoint(source, log, vote)
                 with log.pause():
                     self._save(source)
                 if is_interrupted:
@@ -152,12 +270,9 @@ class Trainer:
                 with log.pause(), evaluation(self.step):
                     yield self.step
 
-    def _train_to_checkpoint(
-        self, source: TrainingInput, log: RunLog, interruption: Interruption
-    ) -> bool:
+    def _train_to_checkpoint(self, source: TrainingInput, log: RunLog, vote: StopVote) -> bool:
         """Trains until a checkpoint is due; returns whether any worker received a signal."""
         unreported: list[Mapping[str, Any]] = []
-        stops = False
         while True:
             count = self._steps_together(self.step)
             try:
@@ -168,25 +283,16 @@ class Trainer:
                 self._save(source)
                 raise
             following = self.step + count
-            stops = stops or (self._is_alone and interruption.signal is not None)
-            if not (stops or self.is_checkpoint(following) or source.is_ahead):
+            if not (vote.is_decided or self.is_checkpoint(following) or source.is_ahead):
                 source.read_ahead(self._steps_together(following), self._prepare)
-            if self.profiler:
-                self.profiler.before_step(self.step + 1, count)
-            asks = interruption.signal is not None
-            request = () if self._is_alone else (tf.constant(asks, tf.float32),)
-            results = dict(self._function()(batches, *request))
-            self.step = following
-            if self.profiler:
-                self.profiler.after_step(self.step)
+            with self.profiler.steps(self.step + 1, count):
+                results = dict(self._function()(batches, *vote.request()))
+                self.step = following
             log.advance(self.step, results)
-            # The step sums the requests, so that all workers stop after the same batch.
-            asks = interruption.signal is not None
-            stops = stops or bool(np.any(results.pop("stop_requests", asks)))
+            vote.count(results)
             unreported.append(results)
-            is_due = self.is_checkpoint(self.step) or (stops and not source.is_ahead)
-            if is_due:
-                stops = self.workers.any(stops or asks)
+            is_due = self.is_checkpoint(self.step) or (vote.is_decided and not source.is_ahead)
+            stops = is_due and vote.close()
             if is_due or self._ends_report(self.step):
                 self._report(log, unreported)
                 unreported = []

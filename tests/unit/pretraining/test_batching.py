@@ -16,7 +16,7 @@ from albert_tf.pretraining.batching import (
     training_batches,
 )
 from albert_tf.training.objective import WHOLE, Shard
-from albert_tf.training.training_input import input_positions
+from albert_tf.training.trainer import input_positions
 
 SPECS = (FeatureSpec("ids", "int64", 2), FeatureSpec("weights", "float32", 3))
 COUNTS = (5, 0, 9, 3)  # of each file; 17 records

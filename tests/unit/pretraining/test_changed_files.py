@@ -17,7 +17,7 @@ from albert_tf.pretraining.record_checks import explain_read_errors
 from albert_tf.pretraining.record_facts import digest
 from albert_tf.pretraining.run import run_pretraining
 from albert_tf.pretraining.settings import PretrainingSettings
-from albert_tf.training.training_input import input_positions
+from albert_tf.training.trainer import input_positions
 from tests.pretraining_run import PretrainingRun
 from tests.small_records import pretraining_columns, write_records
 from tests.small_training import skip_steps

@@ -6,7 +6,7 @@ import pytest
 import tensorflow as tf
 from tensorflow.tsl.profiler.protobuf import xplane_pb2
 
-from albert_tf.training.run_log import StepProfiler, create_profiler
+from albert_tf.training.profiler import StepProfiler, create_profiler
 
 PATTERN = "tensorboard/plugins/profile/*/*.xplane.pb"
 
@@ -29,9 +29,8 @@ def recorded_steps(folder):
 def train(profiler, steps, together=1):
     step = tf.function(lambda x: x @ x)
     for number in steps:
-        profiler.before_step(number, together)
-        step(tf.ones([2, 2]))
-        profiler.after_step(number + together - 1)
+        with profiler.steps(number, together):
+            step(tf.ones([2, 2]))
 
 
 def test_selected_steps_are_recorded_once(tmp_path):
@@ -44,7 +43,8 @@ def test_selected_steps_are_recorded_once(tmp_path):
 def test_interrupted_run_writes_the_profile(tmp_path):
     profiler = StepProfiler(str(tmp_path), 3, 9)
     train(profiler, [2, 3])
-    profiler.before_step(4)
+    with pytest.raises(KeyboardInterrupt), profiler.steps(4):
+        raise KeyboardInterrupt
     profiler.close()
     assert recorded_steps(tmp_path) == [3, 4]
 
@@ -65,7 +65,7 @@ def test_run_resumed_after_the_range_logs_once(tmp_path, caplog):
 
 def test_errors_while_recording_are_warnings(tmp_path, caplog):
     other = StepProfiler(str(tmp_path / "other"), 1, 9)
-    other.before_step(1)
+    train(other, [1])
     profiler = StepProfiler(str(tmp_path / "this"), 1, 9)
     train(profiler, [1, 2])
     profiler.close()
@@ -74,7 +74,8 @@ def test_errors_while_recording_are_warnings(tmp_path, caplog):
 
 
 def test_profile_steps_is_validated(tmp_path):
-    assert create_profiler(None, str(tmp_path), 9) is None
+    train(create_profiler(None, str(tmp_path), 9), [1, 2])
+    assert not list(tmp_path.iterdir())
     profiler = create_profiler("2, 9", str(tmp_path), 9)
     assert (profiler.first, profiler.last) == (2, 9)
     for text in ("", "5", "0,3", "5,4", "5,10", "1,2,3", "a,b", "1,²"):

@@ -2,12 +2,13 @@
 
 import json
 import threading
+from contextlib import contextmanager
 
 import pytest
 import tensorflow as tf
 
 from albert_tf.training.interruption import TrainingInterrupted
-from albert_tf.training.training_input import TrainingInput
+from albert_tf.training.trainer import TrainingInput
 from tests.programs import TIMEOUT
 from tests.small_records import pretraining_columns, write_records
 from tests.small_training import (
@@ -101,12 +102,10 @@ class CountingProfiler:
     def __init__(self):
         self.calls, self.is_closed = [], False
 
-    def before_step(self, step, num_steps):
-        self.calls.append((step, num_steps))
-
-    def after_step(self, step):
-        first, num_steps = self.calls[-1]
-        assert step == first + num_steps - 1
+    @contextmanager
+    def steps(self, first, count):
+        self.calls.append((first, count))
+        yield
 
     def close(self):
         self.is_closed = True
