@@ -90,7 +90,7 @@ def _section(name: str, headings: dict[str, str]) -> Iterator[str]:
             text = prose(" ".join(paragraph.split()))
             yield from ("", textwrap.fill(text, 100, break_on_hyphens=False))
     others = set(flags.FLAGS)
-    module.FLAGS.define()
+    module.main.flags.define()
     tables = {title: _table(flags.FLAGS.get_key_flags_for_module(title)) for title in GROUPS}
     flags.FLAGS.remove_flag_values(set(flags.FLAGS) - others)
     for title, table in tables.items():

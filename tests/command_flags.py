@@ -71,7 +71,7 @@ def flags_of(name: str) -> Iterator[flags.FlagValues]:
     """Context manager that defines the flags of a command."""
     values = flags.FLAGS
     others = set(values)
-    importlib.import_module(f"albert_tf.cli.{name}").FLAGS.define()
+    importlib.import_module(f"albert_tf.cli.{name}").main.flags.define()
     try:
         yield values
     finally:

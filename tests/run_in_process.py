@@ -11,7 +11,6 @@ from typing import Any
 from absl import flags
 
 from albert_tf.cli.app import explain, is_user_error
-from albert_tf.cli.flags import report_dry_run
 from albert_tf.data.errors import UserError
 from tests.programs import command_line
 
@@ -20,7 +19,7 @@ from tests.programs import command_line
 def given(module: ModuleType, values: Mapping[str, Any]) -> Iterator[None]:
     """Context manager that defines and sets the flags of a command."""
     others = set(flags.FLAGS)
-    module.FLAGS.define()
+    module.main.flags.define()
     try:
         flags.FLAGS(["program", *command_line(values)])
         yield
@@ -33,9 +32,7 @@ def run_here(module: ModuleType, values: Mapping[str, Any], *arguments: Any) -> 
     """Runs a command in this process. Its errors have the messages that the command shows."""
     with given(module, values):
         try:
-            settings = module.FLAGS.settings()
-            module.run(settings, *arguments)
-            report_dry_run(settings)
+            module.main.execute(module.main.flags.settings(), *arguments)
         except Exception as error:
             if is_user_error(error):
                 raise UserError(explain(error, flags.FLAGS)) from error

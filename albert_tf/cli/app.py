@@ -11,14 +11,14 @@ import sys
 import textwrap
 import traceback
 import warnings
-from collections.abc import Callable, Iterator, Sequence
-from functools import partial
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from absl import app, flags, logging
 
 import albert_tf
-from albert_tf.cli.flags import Flags, log_flags_without_effect, report_dry_run
+from albert_tf.cli.flags import DRY_RUN_PASSED, Flags, log_flags_without_effect
 from albert_tf.data.errors import UserError, printable
 from albert_tf.data.files import WriteError, advice_on, is_missing_file_system
 from albert_tf.data.log_file import COLUMNS, PACKAGE
@@ -28,7 +28,7 @@ from albert_tf.data.streams import (
     discard_standard_output,
     flush_standard_output,
 )
-from albert_tf.settings import GROUPS
+from albert_tf.settings import GROUPS, Settings
 from albert_tf.training.directory_lock import DirectoryLockedError
 from albert_tf.training.interruption import end_on_signals
 
@@ -51,50 +51,49 @@ Write flags as --name=value, Boolean flags also as --name and --noname.
 --helpfull also lists the flags of absl."""
 
 
-def command(
-    module: str,
-    description: str | None,
-    own_flags: Flags,
-    run: Callable[..., Any],
-    *,
-    takes_arguments: bool = False,
-    takes_paths: bool = False,
-    devices: str | None = None,
-) -> Callable[[], None]:
-    """Returns the `main` of a command, and calls it if `module` is "__main__".
+@dataclass(frozen=True)
+class Command:
+    """A command, the `main` of its module.
 
-    `main` parses the command line and runs the command. Errors that a user can correct end the
-    process with a message and exit status 1. Other errors show their stack trace and how to report
-    it. A signal ends the process with status 128 plus its number.
+    Errors that a user can correct end the process with a message and exit status 1. Other errors
+    show their stack trace and how to report it. A signal ends the process with status 128 plus its
+    number.
 
-    Args:
-        module: `__name__` of the command's module.
+    Attributes:
         description: docstring of the module, with which `--help` begins.
-        own_flags: the flags of the command.
-        run: function that runs the command; takes the settings.
+        flags: the flags of the command.
+        run: function that runs the command; takes the settings, and may return lines to print.
         takes_arguments: whether `run` also takes the list of arguments after `--`.
         takes_paths: whether `run` also takes the list of all arguments that are not flags.
         devices: "all" or "cpu": the devices that `run` may use, which are logged. If `None`, `run`
             selects and logs its devices, or uses none.
     """
 
-    def run_with_errors(argv: Sequence[str]) -> None:
+    description: str | None
+    flags: Flags
+    run: Callable[..., Iterable[str] | None]
+    takes_arguments: bool = False
+    takes_paths: bool = False
+    devices: str | None = None
+
+    def __call__(self) -> None:
+        """Parses the command line and runs the command."""
+        self.flags.define()
+        takes = self.takes_arguments, self.takes_paths
+        try:
+            with end_on_signals():
+                app.run(self._main, flags_parser=lambda argv: parse(self.description, argv, *takes))
+        except BrokenPipeError:
+            discard_standard_output()  # the reader, such as `head`, has closed the pipe
+            sys.exit(1)
+
+    def _main(self, argv: Sequence[str]) -> None:
         logging.get_absl_handler().python_handler.addFilter(_name_flags)
         if not logging.level_debug():
             logging.get_absl_handler().setFormatter(_ScreenFormatter())
             _hide_other_logs()
         try:
-            log_flags_without_effect()
-            settings = own_flags.settings()
-            if devices == "cpu":  # the two models of a conversion must compute on the same device
-                os.environ["CUDA_VISIBLE_DEVICES"] = "-1"
-            if devices:
-                from albert_tf.training.strategies import disable_tf32, log_devices
-
-                disable_tf32()
-                log_devices()
-            run(settings, *[argv[1:]] * (takes_arguments or takes_paths))
-            report_dry_run(settings)
+            self._run(argv[1:])
             flush_standard_output()
         except BrokenPipeError:
             raise
@@ -109,17 +108,28 @@ def command(
                 discard_standard_output()
             sys.exit(f"error: {explain(error, flags.FLAGS)}")
 
-    parser = partial(parse, description, takes_arguments=takes_arguments, takes_paths=takes_paths)
+    def _run(self, arguments: Sequence[str]) -> None:
+        log_flags_without_effect()
+        settings = self.flags.settings()
+        if self.devices == "cpu":  # the two models of a conversion must use the same device
+            os.environ["CUDA_VISIBLE_DEVICES"] = "-1"
+        if self.devices:
+            from albert_tf.training.strategies import disable_tf32, log_devices
 
-    def main() -> None:
-        own_flags.define()
-        try:
-            with end_on_signals():
-                app.run(run_with_errors, flags_parser=parser)
-        except BrokenPipeError:
-            discard_standard_output()  # the reader, such as `head`, has closed the pipe
-            sys.exit(1)
+            disable_tf32()
+            log_devices()
+        self.execute(settings, *[arguments] * (self.takes_arguments or self.takes_paths))
 
+    def execute(self, settings: Settings, *arguments: Any) -> None:
+        """Runs the command, and prints its lines or, after a dry run, that all checks passed."""
+        lines = self.run(settings, *arguments)
+        for line in [DRY_RUN_PASSED] if getattr(settings, "dry_run", False) else lines or ():
+            print(line)
+
+
+def command(module: str, *arguments: Any, **options: Any) -> Command:
+    """Returns a `Command` of these attributes, and calls it if `module` is "__main__"."""
+    main = Command(*arguments, **options)
     if module == "__main__":
         main()
     return main
@@ -127,7 +137,11 @@ def command(
 
 def job(name: str) -> Callable[[Any], None]:
     """Returns a function that calls `albert_tf.<name>`, which is imported then, with settings."""
-    return lambda settings: getattr(albert_tf, name)(settings)
+
+    def run(settings: Any) -> None:
+        getattr(albert_tf, name)(settings)
+
+    return run
 
 
 def is_user_error(error: Exception) -> bool:

@@ -25,9 +25,6 @@ class CheckSettings(Settings):
     output_dir: str = required("Output")("Directory for the report.")
 
 
-FLAGS = Flags(CheckSettings)
-
-
 def run(settings: CheckSettings) -> None:
     from albert_tf.tools.check_accelerator import REPORT_FILE, check_accelerator
 
@@ -41,4 +38,4 @@ def run(settings: CheckSettings) -> None:
     print(f"All checks passed: {settings.output_dir}/{REPORT_FILE}")
 
 
-main = command(__name__, __doc__, FLAGS, run)
+main = command(__name__, __doc__, Flags(CheckSettings), run)

@@ -7,13 +7,15 @@ and the configuration are also converted.
 """
 
 import os
+from collections.abc import Iterator
 from dataclasses import dataclass
 
+import albert_tf
 from albert_tf.cli.app import command
 from albert_tf.cli.flags import Flags, ModelParts
 from albert_tf.settings import dry_run_setting, required, setting
 
-# The formats of `checkpoints/formats.py`, whose import is slow.
+# The formats of `checkpoints/formats/choose.py`, whose import is slow.
 FORMATS = ("original", "huggingface", "keras_hub", "tf2_hub", "tf1_hub")
 
 
@@ -40,18 +42,11 @@ class ConversionSettings(ModelParts):
     dry_run: bool = dry_run_setting()
 
 
-FLAGS = Flags(ConversionSettings)
-
-
-def run(settings: ConversionSettings) -> None:
-    from albert_tf.checkpoints.convert import convert
-
+def run(settings: ConversionSettings) -> Iterator[str]:
     arguments = settings.arguments()
     if name := arguments.pop("checkpoint_name"):
         arguments["path"] = os.path.join(settings.model, name)
-    report = convert(**arguments)
-    if not settings.dry_run:
-        print(*report.lines(), sep="\n")
+    return albert_tf.convert(**arguments).lines()
 
 
-main = command(__name__, __doc__, FLAGS, run, devices="cpu")
+main = command(__name__, __doc__, Flags(ConversionSettings), run, devices="cpu")

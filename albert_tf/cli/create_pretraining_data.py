@@ -21,14 +21,11 @@ from albert_tf.cli.flags import Flags
 from albert_tf.pretraining.create_data import create_pretraining_data
 from albert_tf.pretraining.settings import PretrainingDataSettings
 
-FLAGS = Flags(
-    PretrainingDataSettings,
-    {"input_file_mode": ("r", "No effect: files are read as UTF-8 in either mode.")},
-)
-
 
 def run(settings: PretrainingDataSettings, beam_options: Sequence[str]) -> None:
     create_pretraining_data(dataclasses.replace(settings, beam_options=beam_options))
 
 
+_MODE = {"input_file_mode": ("r", "No effect: files are read as UTF-8 in either mode.")}
+FLAGS = Flags(PretrainingDataSettings, _MODE)
 main = command(__name__, __doc__, FLAGS, run, takes_arguments=True)

@@ -27,13 +27,10 @@ class DemoSettings(Settings):
     output_dir: str = setting("demo_output", "Output")("Local directory for all results.")
 
 
-FLAGS = Flags(DemoSettings)
-
-
 def run(settings: DemoSettings) -> None:
     from albert_tf.tools.demo import run_demo
 
     run_demo(**vars(settings))
 
 
-main = command(__name__, __doc__, FLAGS, run, devices="all")
+main = command(__name__, __doc__, Flags(DemoSettings), run, devices="all")

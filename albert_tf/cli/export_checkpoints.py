@@ -25,9 +25,6 @@ class ExportSettings(PretrainedModel):
     dry_run: bool = dry_run_setting()
 
 
-FLAGS = Flags(ExportSettings, {"do_lower_case": (True, "No effect: only weights are written.")})
-
-
 def run(settings: ExportSettings) -> None:
     from albert_tf.checkpoints.convert import export_weights
     from albert_tf.checkpoints.model_choice import model_in
@@ -38,4 +35,5 @@ def run(settings: ExportSettings) -> None:
         logging.info("%d variables are in %s", len(names), os.path.abspath(settings.export_path))
 
 
+FLAGS = Flags(ExportSettings, {"do_lower_case": (True, "No effect: only weights are written.")})
 main = command(__name__, __doc__, FLAGS, run, devices="all")

@@ -6,10 +6,11 @@ model are printed.
     albert_tf export_litert --model=mrpc --output_file=mrpc.tflite --quantization=int8
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import albert_tf
 from albert_tf.cli.app import command
 from albert_tf.cli.flags import Flags, ModelParts
 from albert_tf.data.files import file_size
@@ -36,26 +37,21 @@ class LiteRTSettings(ModelParts):
     dry_run: bool = dry_run_setting()
 
 
-FLAGS = Flags(LiteRTSettings)
+def run(settings: LiteRTSettings) -> Iterator[str]:
+    agreements = albert_tf.export_litert(**settings.arguments())
+    return agreement_lines(settings.output_file, settings.quantization, agreements)
 
 
-def run(settings: LiteRTSettings) -> None:
-    from albert_tf.tools.exports import export_litert
-
-    agreements = export_litert(**settings.arguments())
-    if not settings.dry_run:
-        print_agreements(settings.output_file, settings.quantization, agreements)
-
-
-def print_agreements(output_file: str, quantization: str, agreements: Mapping[str, Any]) -> None:
-    """Prints the size of a file, and the agreement of each output with the model."""
-    size = file_size(output_file)
-    print(f"{output_file}: quantization={quantization} size={size / 1e6:.1f}MB")
+def agreement_lines(
+    output_file: str, quantization: str, agreements: Mapping[str, Any]
+) -> Iterator[str]:
+    """Yields the size of a file, and the agreement of each output with the model."""
+    yield f"{output_file}: quantization={quantization} size={file_size(output_file) / 1e6:.1f}MB"
     for name, found in agreements.items():
-        print(
+        yield (
             f"  {name}: max_difference={found.difference:.2g} largest={found.largest:.2g} "
             f"cosine={found.cosine:.6f}"
         )
 
 
-main = command(__name__, __doc__, FLAGS, run, devices="cpu")
+main = command(__name__, __doc__, Flags(LiteRTSettings), run, devices="cpu")

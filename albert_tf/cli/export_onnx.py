@@ -7,10 +7,13 @@ the model are printed.
     albert_tf export_onnx --model=mrpc --layout=transformers.js --output_dir=mrpc_web
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import chain
 
+import albert_tf
 from albert_tf.cli.app import command
-from albert_tf.cli.export_litert import print_agreements
+from albert_tf.cli.export_litert import agreement_lines
 from albert_tf.cli.flags import Flags, ModelParts
 from albert_tf.settings import dry_run_setting, required, setting
 
@@ -37,24 +40,21 @@ class OnnxSettings(ModelParts):
     dry_run: bool = dry_run_setting()
 
 
-FLAGS = Flags(OnnxSettings)
-
-
-def run(settings: OnnxSettings) -> None:
-    from albert_tf.tools.exports import export_onnx
-
+def run(settings: OnnxSettings) -> Iterator[str]:
     output_file = settings.output_file or ("model.onnx" if settings.layout == "file" else None)
-    agreements = export_onnx(**{**settings.arguments(), "output_file": output_file})
-    if settings.dry_run:
-        return
+    agreements = albert_tf.export_onnx(**{**settings.arguments(), "output_file": output_file})
     if output_file:
-        print_agreements(output_file, settings.quantization, agreements)
-        return
+        return agreement_lines(output_file, settings.quantization, agreements)
     from albert_tf.serving.transformers_js import ONNX_FILES
 
-    for file, quantization in ONNX_FILES.items():
-        found = {name: v for name, v in agreements.items() if name.startswith(f"{file}:")}
-        print_agreements(f"{settings.output_dir}/{file}", quantization, found)
+    return chain.from_iterable(
+        agreement_lines(
+            f"{settings.output_dir}/{file}",
+            quantization,
+            {name: v for name, v in agreements.items() if name.startswith(f"{file}:")},
+        )
+        for file, quantization in ONNX_FILES.items()
+    )
 
 
-main = command(__name__, __doc__, FLAGS, run, devices="cpu")
+main = command(__name__, __doc__, Flags(OnnxSettings), run, devices="cpu")

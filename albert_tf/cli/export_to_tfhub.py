@@ -9,8 +9,10 @@ A new process loads the result and compares its outputs with the outputs of the 
         --format=tf1_hub
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
+import albert_tf
 from albert_tf.cli.app import command
 from albert_tf.cli.flags import Flags, PretrainedModel
 from albert_tf.settings import TokenizerRules, dry_run_setting, required, setting, settings_of
@@ -32,26 +34,14 @@ class HubSettings(PretrainedModel, TokenizerRules):
     dry_run: bool = dry_run_setting()
 
 
-FLAGS = Flags(
-    HubSettings,
-    {
-        "use_einsum": (
-            True,
-            "No effect: the graph has plain matrix products, which TFLite supports.",
-        )
-    },
-)
-
-
-def run(settings: HubSettings) -> None:
+def run(settings: HubSettings) -> Iterator[str]:
     from albert_tf.checkpoints.model_choice import model_in
-    from albert_tf.serving.hub import export_hub_module
 
     of_model = settings_of(PretrainedModel)
     options = {name: value for name, value in vars(settings).items() if name not in of_model}
-    report = export_hub_module(model_in(*settings.location()), **options)
-    if not settings.dry_run:
-        print(*report.lines(), sep="\n")
+    return albert_tf.export_hub_module(model_in(*settings.location()), **options).lines()
 
 
+_REASON = "No effect: the graph has plain matrix products, which TFLite supports."
+FLAGS = Flags(HubSettings, {"use_einsum": (True, _REASON)})
 main = command(__name__, __doc__, FLAGS, run, devices="cpu")

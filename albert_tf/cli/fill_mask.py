@@ -34,9 +34,6 @@ class FillMaskSettings(TokenizerRules):
     top_k: int = setting(5, "Output", at_least=1)("Number of predictions to print per [MASK].")
 
 
-FLAGS = Flags(FillMaskSettings)
-
-
 def run(settings: FillMaskSettings) -> None:
     from albert_tf.pretraining.fill_mask import FillMask, read_model
 
@@ -54,4 +51,4 @@ def run(settings: FillMaskSettings) -> None:
             print(f"  {visible(blanks[0][0].sequence)}")
 
 
-main = command(__name__, __doc__, FLAGS, run, devices="all")
+main = command(__name__, __doc__, Flags(FillMaskSettings), run, devices="all")

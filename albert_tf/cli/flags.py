@@ -107,12 +107,6 @@ def _add_to_group(name: str, group: str) -> None:
     flags.FLAGS.register_key_flag_for_module(group, flags.FLAGS[name])
 
 
-def report_dry_run(settings: Settings) -> None:
-    """Prints that all checks of a --dry_run passed."""
-    if getattr(settings, "dry_run", False):
-        print(DRY_RUN_PASSED)
-
-
 def log_flags_without_effect() -> None:
     """Logs the flags that are set but have no effect, with the reason."""
     for flag in flags.FLAGS.get_key_flags_for_module(_UNUSED):

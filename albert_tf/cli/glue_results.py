@@ -30,9 +30,6 @@ class ResultsSettings(Settings):
         error.""")
 
 
-FLAGS = Flags(ResultsSettings)
-
-
 def run(settings: ResultsSettings) -> None:
     from albert_tf.tools.glue_results import read_runs, write_results, write_submission
 
@@ -44,4 +41,4 @@ def run(settings: ResultsSettings) -> None:
         print(f"\n{zip_file} contains", *files, sep="\n  ")
 
 
-main = command(__name__, __doc__, FLAGS, run)
+main = command(__name__, __doc__, Flags(ResultsSettings), run)

@@ -16,8 +16,6 @@ from albert_tf.cli.flags import Flags
 from albert_tf.data.errors import UserError
 from albert_tf.settings import Settings
 
-FLAGS = Flags(Settings)
-
 
 def run(settings: Settings, paths: Sequence[str]) -> None:
     if not paths:
@@ -36,4 +34,4 @@ def run(settings: Settings, paths: Sequence[str]) -> None:
         print("\n" * (not number) + line)
 
 
-main = command(__name__, __doc__, FLAGS, run, takes_paths=True, devices="cpu")
+main = command(__name__, __doc__, Flags(Settings), run, takes_paths=True, devices="cpu")

@@ -8,11 +8,8 @@ output has one sentence per line and an empty line between documents. All cores 
     xzcat corpus.xz | albert_tf prepare_text --input_file=- --output_file=text.txt --language=hi
 """
 
-from albert_tf.cli.app import command
+from albert_tf.cli.app import command, job
 from albert_tf.cli.flags import Flags
-from albert_tf.pretraining.prepare_text import prepare_text
 from albert_tf.pretraining.settings import PrepareTextSettings
 
-FLAGS = Flags(PrepareTextSettings)
-run = prepare_text
-main = command(__name__, __doc__, FLAGS, run)
+main = command(__name__, __doc__, Flags(PrepareTextSettings), job("prepare_text"))

@@ -23,7 +23,6 @@ _OWN_FLAGS = frozenset(
     {"input_file", "eval_input_file", "output_dir", "albert_config_file", "seed", "sentence_loss"}
     | {"num_train_steps", "do_train", "do_eval", "eval_checkpoint", "init_checkpoint"}
 )
-FLAGS = Flags(AblationSettings)
 
 
 def run(settings: AblationSettings, training_flags: Sequence[str]) -> None:
@@ -36,4 +35,4 @@ def run(settings: AblationSettings, training_flags: Sequence[str]) -> None:
     run_ablations(dataclasses.replace(settings, training_flags=training_flags))
 
 
-main = command(__name__, __doc__, FLAGS, run, takes_arguments=True)
+main = command(__name__, __doc__, Flags(AblationSettings), run, takes_arguments=True)

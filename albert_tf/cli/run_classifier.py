@@ -21,5 +21,4 @@ from albert_tf.cli.app import command, job
 from albert_tf.cli.flags import DEVICES, FEATURE_FILE, Flags
 
 FLAGS = Flags(ClassificationSettings, DEVICES | {"cached_dir": FEATURE_FILE})
-run = job("run_classification")
-main = command(__name__, __doc__, FLAGS, run)
+main = command(__name__, __doc__, FLAGS, job("run_classification"))

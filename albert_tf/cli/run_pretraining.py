@@ -18,6 +18,4 @@ from albert_tf.cli.app import command, job
 from albert_tf.cli.flags import DEVICES, Flags
 from albert_tf.pretraining.settings import PretrainingSettings
 
-FLAGS = Flags(PretrainingSettings, DEVICES)
-run = job("run_pretraining")
-main = command(__name__, __doc__, FLAGS, run)
+main = command(__name__, __doc__, Flags(PretrainingSettings, DEVICES), job("run_pretraining"))

@@ -22,5 +22,4 @@ FLAGS = Flags(
     DEVICES | dict.fromkeys(("train_file", "eval_file", "predict_file"), FEATURE_FILE),
     {"num_keep_checkpoint": "keep_checkpoint_max"},
 )
-run = job("run_multiple_choice")
-main = command(__name__, __doc__, FLAGS, run)
+main = command(__name__, __doc__, FLAGS, job("run_multiple_choice"))

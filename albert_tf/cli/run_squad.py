@@ -25,7 +25,6 @@ WITHOUT_EFFECT = {
     **dict.fromkeys(_FEATURE_FILES, FEATURE_FILE),
     "use_einsum": (True, "No effect."),
 }
-FLAGS = Flags(SquadSettings, WITHOUT_EFFECT)
 
 
 def flags_of_version(version: int) -> Flags:
@@ -38,5 +37,4 @@ def flags_of_version(version: int) -> Flags:
     return Flags(kind, WITHOUT_EFFECT)
 
 
-run = job("run_squad")
-main = command(__name__, __doc__, FLAGS, run)
+main = command(__name__, __doc__, Flags(SquadSettings, WITHOUT_EFFECT), job("run_squad"))

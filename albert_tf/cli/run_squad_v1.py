@@ -7,8 +7,7 @@ Every question has an answer in its context, as in SQuAD 1.1.
         --output_dir=squad1
 """
 
-from albert_tf.cli.app import command
-from albert_tf.cli.run_squad import flags_of_version, run
+from albert_tf.cli.app import command, job
+from albert_tf.cli.run_squad import flags_of_version
 
-FLAGS = flags_of_version(1)
-main = command(__name__, __doc__, FLAGS, run)
+main = command(__name__, __doc__, flags_of_version(1), job("run_squad"))

@@ -7,8 +7,7 @@ A question may have no answer in its context, as in SQuAD 2.0.
         --output_dir=squad2
 """
 
-from albert_tf.cli.app import command
-from albert_tf.cli.run_squad import flags_of_version, run
+from albert_tf.cli.app import command, job
+from albert_tf.cli.run_squad import flags_of_version
 
-FLAGS = flags_of_version(2)
-main = command(__name__, __doc__, FLAGS, run)
+main = command(__name__, __doc__, flags_of_version(2), job("run_squad"))

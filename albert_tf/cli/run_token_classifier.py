@@ -16,5 +16,4 @@ from albert_tf.cli.flags import DEVICES, Flags
 from albert_tf.token_classification.settings import TokenClassificationSettings
 
 FLAGS = Flags(TokenClassificationSettings, DEVICES)
-run = job("run_token_classification")
-main = command(__name__, __doc__, FLAGS, run)
+main = command(__name__, __doc__, FLAGS, job("run_token_classification"))

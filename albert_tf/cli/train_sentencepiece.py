@@ -16,8 +16,6 @@ from albert_tf.cli.flags import Flags
 from albert_tf.pretraining.settings import VocabularySettings
 from albert_tf.pretraining.vocabulary import train_sentencepiece
 
-FLAGS = Flags(VocabularySettings)
-
 
 def run(settings: VocabularySettings) -> None:
     # Signals are handled in the main thread, but only while it runs Python code.
@@ -28,4 +26,4 @@ def run(settings: VocabularySettings) -> None:
     training.result()
 
 
-main = command(__name__, __doc__, FLAGS, run)
+main = command(__name__, __doc__, Flags(VocabularySettings), run)

@@ -62,7 +62,7 @@ def settings_from(command, given):
     """Returns the settings of a command line."""
     with flags_of(command) as values:
         values([command, *(f"--{name}={value}" for name, value in given.items())])
-        return importlib.import_module(f"albert_tf.cli.{command}").FLAGS.settings()
+        return importlib.import_module(f"albert_tf.cli.{command}").main.flags.settings()
 
 
 @pytest.mark.parametrize(
@@ -70,7 +70,7 @@ def settings_from(command, given):
     [(command, *case) for command, cases in INVALID.items() for case in cases],
 )
 def test_values_out_of_range_are_rejected(command, name, value, limits):
-    kind = importlib.import_module(f"albert_tf.cli.{command}").FLAGS.kind
+    kind = importlib.import_module(f"albert_tf.cli.{command}").main.flags.kind
     paths = {"output_dir", "input_file", "output_file"} & inspect.signature(kind).parameters.keys()
     given = {**dict.fromkeys(paths, "path"), name: value}
     message = re.escape(f"`{name}` must {limits}. Received: {value!r}")

@@ -59,7 +59,7 @@ def test_defining_flags_does_not_import_tensorflow():
         "    module = importlib.import_module(f'albert_tf.cli.{name}')\n"
         "    others = set(flags.FLAGS)\n"
         "    assert 'output_dir' not in others\n"
-        "    module.FLAGS.define()\n"
+        "    module.main.flags.define()\n"
         "    flags.FLAGS.remove_flag_values(set(flags.FLAGS) - others)\n"
         "assert not {'tensorflow', 'keras', 'scipy', 'sklearn'} & set(sys.modules)\n"
     )
