@@ -40,8 +40,6 @@ from albert_tf.modeling.ops import (
     with_shape_of,
 )
 
-LAYER_NORM_EPSILON = 1e-12
-
 ConfigLike: TypeAlias = AlbertConfig | dict[str, Any]  # a dictionary from a saved model
 Inputs: TypeAlias = Mapping[str, tf.Tensor] | tf.Tensor  # by name, or only token ids
 Seed: TypeAlias = tf.Tensor | None  # dropout seed, int32 [2]; `None` disables dropout
@@ -217,11 +215,11 @@ class LayerNorm(SavedSettings, keras.layers.Layer):
     def call(self, x: tf.Tensor, ops: Ops = PLAIN) -> tf.Tensor:
         """Maps float [..., H] to float [..., H]."""
         gamma, beta = tf.convert_to_tensor(self.gamma), tf.convert_to_tensor(self.beta)
-        return ops.apply(layer_norm, x, gamma, beta, LAYER_NORM_EPSILON)
+        return ops.apply(layer_norm, x, gamma, beta)
 
     def of_sum(self, x: tf.Tensor, rows: tf.Tensor, bias: keras.Variable, ops: Ops) -> tf.Tensor:
         """Normalizes x + rows + bias: x [B, S, H], rows [B * S, H] or [B, S, H], bias [H]."""
-        return ops.residual_norm(x, rows, bias, self.gamma, self.beta, LAYER_NORM_EPSILON)
+        return ops.residual_norm(x, rows, bias, self.gamma, self.beta)
 
 
 class ConfiguredLayer(SavedSettings, keras.layers.Layer):
@@ -328,29 +326,16 @@ class SelfAttention(ConfiguredLayer):
         self.output_projection = self._projection(H, H, "dense")
         self.built = True
 
-    def call(
-        self,
-        x: tf.Tensor,
-        attention_mask: tf.Tensor,
-        dropout_seed: Seed = None,
-        ops: Ops = PLAIN,
+    def context(
+        self, x: tf.Tensor, attention_mask: tf.Tensor, dropout_seed: Seed, ops: Ops
     ) -> tuple[tf.Tensor, tf.Tensor | None]:
         """Attends from every position of x, float [B, S, H], to the real tokens of its sequence.
 
         `attention_mask` is [B, S] of any number type; 1 = real token, 0 = padding. As in the
-        original, a row of zeros has the same effect as a row of ones. Returns the projected
-        context, float [B, S, H], and the attention probabilities before dropout, float [B, N, S,
-        S]. If `ops` has fused attention, the probabilities are `None`.
-        """
-        context, probabilities = self.context(x, attention_mask, dropout_seed, ops)
-        return self.output_projection(context, ops=ops), probabilities
-
-    def context(
-        self, x: tf.Tensor, attention_mask: tf.Tensor, dropout_seed: Seed, ops: Ops
-    ) -> tuple[tf.Tensor, tf.Tensor | None]:
-        """Returns the context before the projection, float [B, S, H], and the probabilities.
-
-        For some layouts, see `with_shape_of`, the shape of the context is [B, S, N, D].
+        original, a row of zeros has the same effect as a row of ones. Returns the context before
+        the projection, float [B, S, H], or [B, S, N, D] for some layouts, see `with_shape_of`, and
+        the attention probabilities before dropout, float [B, N, S, S]. If `ops` has fused
+        attention, the probabilities are `None`.
         """
         projections, scale = (self.query, self.key, self.value), self.config.head_size**-0.5
         heads = self.config.num_attention_heads
@@ -370,10 +355,6 @@ class FeedForward(ConfiguredLayer):
         self.intermediate = self._projection(H, F, "intermediate", self.config.hidden_act)
         self.output_projection = self._projection(F, H, "output")
         self.built = True
-
-    def call(self, x: tf.Tensor, ops: Ops = PLAIN) -> tf.Tensor:
-        """Maps float [B, S, H] to float [B, S, H]."""
-        return self.output_projection(self.intermediate(x, ops=ops), ops=ops)
 
 
 @register
@@ -406,13 +387,9 @@ class TransformerBlock(ConfiguredLayer):
         self.built = True
 
     def call(
-        self,
-        x: tf.Tensor,
-        attention_mask: tf.Tensor,
-        dropout_seed: Seed = None,
-        ops: Ops = PLAIN,
+        self, x: tf.Tensor, attention_mask: tf.Tensor, dropout_seed: Seed = None, ops: Ops = PLAIN
     ) -> tuple[tf.Tensor, tf.Tensor | None]:
-        """Maps float [B, S, H] to float [B, S, H] and probabilities; see `SelfAttention.call`."""
+        """Maps float [B, S, H] to [B, S, H] and probabilities; see `SelfAttention.context`."""
         seeds = split_seed(dropout_seed, 3)
         attention, feed_forward = self.attention, self.feed_forward
         context, probabilities = attention.context(x, attention_mask, seeds[0], ops)

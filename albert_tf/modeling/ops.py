@@ -20,7 +20,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeAlias
 
 import keras
 import tensorflow as tf
@@ -31,11 +31,13 @@ from tensorflow.python.ops import control_flow_util
 TWO_ROOT_TWO_OVER_PI = 1.5957691216057308
 CUBIC = 0.044715
 MASKED_SCORE = -10000.0  # added to the attention scores of padding keys
+LAYER_NORM_EPSILON = 1e-12
 
 Gradient = Callable[..., tf.Tensor | tuple[tf.Tensor | None, ...]]
+Parameter: TypeAlias = tf.Tensor | keras.Variable
 
 
-def as_float32(x: tf.Tensor | keras.Variable) -> tf.Tensor:
+def as_float32(x: Parameter) -> tf.Tensor:
     """Casts half precision to float32; returns tensors of other types unchanged."""
     x = tf.convert_to_tensor(x)
     return tf.cast(x, tf.float32) if x.dtype in (tf.bfloat16, tf.float16) else x
@@ -82,7 +84,7 @@ def exact_gelu(x: tf.Tensor) -> tf.Tensor:
     return gelu(x, exact=True)
 
 
-def add_bias(x: tf.Tensor, bias: tf.Tensor | keras.Variable) -> tf.Tensor:
+def add_bias(x: tf.Tensor, bias: Parameter) -> tf.Tensor:
     """Adds a bias [K] to x [..., K] in float32, and converts the sum to the dtype of x."""
     return tf.cast(as_float32(x) + as_float32(bias), x.dtype)
 
@@ -226,15 +228,15 @@ def random_bytes(shape: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
     return xla.rng_bit_generator(tf.random.Algorithm.AUTO_SELECT, state, shape, tf.uint8)[1]
 
 
-def layer_norm(x: tf.Tensor, gamma: tf.Tensor, beta: tf.Tensor, epsilon: float) -> tf.Tensor:
-    """Returns gamma * (x - mean) / sqrt(biased variance + epsilon) + beta over the last axis."""
+def layer_norm(x: tf.Tensor, gamma: tf.Tensor, beta: tf.Tensor) -> tf.Tensor:
+    """Returns gamma * (x - mean) / sqrt(biased variance + 1e-12) + beta over the last axis."""
 
     @tf.custom_gradient
     def normalize(x: tf.Tensor, gamma: tf.Tensor, beta: tf.Tensor) -> tuple[tf.Tensor, Gradient]:
         gamma = tf.identity(gamma)
         centered = x - tf.reduce_mean(x, axis=-1, keepdims=True)
         variance = tf.reduce_mean(tf.square(centered), axis=-1, keepdims=True)
-        inverse_deviation = tf.math.rsqrt(variance + epsilon)
+        inverse_deviation = tf.math.rsqrt(variance + LAYER_NORM_EPSILON)
         normalized = centered * inverse_deviation
 
         def gradient(upstream: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
@@ -313,15 +315,11 @@ class Ops:
             found.append(self.biased_heads(product, projection.bias, factor, heads))
         return found
 
-    def biased_gelu(
-        self, x: tf.Tensor, bias: tf.Tensor | keras.Variable, exact: bool = False
-    ) -> tf.Tensor:
+    def biased_gelu(self, x: tf.Tensor, bias: Parameter, exact: bool = False) -> tf.Tensor:
         """Returns `gelu(x + bias, exact)`; see `gelu` and `add_bias`."""
         return gelu(add_bias(x, bias), exact)
 
-    def biased_heads(
-        self, x: tf.Tensor, bias: tf.Tensor | keras.Variable, scale: float, heads: int
-    ) -> tf.Tensor:
+    def biased_heads(self, x: tf.Tensor, bias: Parameter, scale: float, heads: int) -> tf.Tensor:
         """Returns (x + bias) * scale, float [B, S, N * D], split into heads [B, N, S, D]."""
         biased = add_bias(x, bias)
         return split_heads(biased * scale if scale != 1.0 else biased, heads)
@@ -359,18 +357,10 @@ class Ops:
             return tf.nn.softmax(as_float32(scores) + lowered)
         return _rounded_softmax(scores, lowered)
 
-    def residual_norm(
-        self,
-        x: tf.Tensor,
-        rows: tf.Tensor,
-        bias: tf.Tensor | keras.Variable,
-        gamma: tf.Tensor | keras.Variable,
-        beta: tf.Tensor | keras.Variable,
-        epsilon: float,
-    ) -> tf.Tensor:
-        """Returns `layer_norm(x + rows + bias)`; for the shapes see `LayerNorm.of_sum`."""
-        bias, gamma, beta = map(tf.convert_to_tensor, (bias, gamma, beta))
-        return layer_norm(x + tf.reshape(add_bias(rows, bias), tf.shape(x)), gamma, beta, epsilon)
+    def residual_norm(self, x: tf.Tensor, rows: tf.Tensor, *parameters: Parameter) -> tf.Tensor:
+        """Returns `layer_norm(x + rows + bias, gamma, beta)`; see `LayerNorm.of_sum` for shapes."""
+        bias, gamma, beta = map(tf.convert_to_tensor, parameters)
+        return layer_norm(x + tf.reshape(add_bias(rows, bias), tf.shape(x)), gamma, beta)
 
     def cross_entropy(self, logits: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
         """Returns -log softmax(logits)[label], for logits float32 [..., K] and int labels [...]."""

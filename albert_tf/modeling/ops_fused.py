@@ -14,8 +14,10 @@ import tensorflow as tf
 
 from albert_tf.config import AlbertConfig
 from albert_tf.modeling.ops import (
+    LAYER_NORM_EPSILON,
     Gradient,
     Ops,
+    Parameter,
     as_float32,
     gelu_forward,
     gelu_slope,
@@ -39,16 +41,12 @@ def repays_compilation(config: AlbertConfig, num_tokens: int) -> bool:
 class FusedOps(Ops):
     """See `Ops`. Each operation and each gradient is one compiled function."""
 
-    def biased_gelu(
-        self, x: tf.Tensor, bias: tf.Tensor | keras.Variable, exact: bool = False
-    ) -> tf.Tensor:
+    def biased_gelu(self, x: tf.Tensor, bias: Parameter, exact: bool = False) -> tf.Tensor:
         """See `Ops`."""
         fused = _fused(_biased_gelu, _biased_gelu_gradient, exact, num_stored=2)
         return fused(x, tf.convert_to_tensor(bias))
 
-    def biased_heads(
-        self, x: tf.Tensor, bias: tf.Tensor | keras.Variable, scale: float, heads: int
-    ) -> tf.Tensor:
+    def biased_heads(self, x: tf.Tensor, bias: Parameter, scale: float, heads: int) -> tf.Tensor:
         """See `Ops`."""
         fused = _fused(_biased_heads, _biased_heads_gradient, scale, heads, num_stored=0)
         return fused(x, tf.convert_to_tensor(bias))
@@ -57,20 +55,11 @@ class FusedOps(Ops):
         """See `Ops`."""
         return _fused_masked_softmax(scores, lowered_scores(scores, attention_mask))
 
-    def residual_norm(
-        self,
-        x: tf.Tensor,
-        rows: tf.Tensor,
-        bias: tf.Tensor | keras.Variable,
-        gamma: tf.Tensor | keras.Variable,
-        beta: tf.Tensor | keras.Variable,
-        epsilon: float,
-    ) -> tf.Tensor:
+    def residual_norm(self, x: tf.Tensor, rows: tf.Tensor, *parameters: Parameter) -> tf.Tensor:
         """See `Ops`."""
         flat = tf.reshape(x, tf.shape(rows))
-        fused = _fused(_residual_norm, _residual_norm_gradient, epsilon, num_stored=4)
-        parameters = map(tf.convert_to_tensor, (bias, gamma, beta))
-        return tf.reshape(fused(flat, rows, *parameters), tf.shape(x))
+        fused = _fused(_residual_norm, _residual_norm_gradient, num_stored=4)
+        return tf.reshape(fused(flat, rows, *map(tf.convert_to_tensor, parameters)), tf.shape(x))
 
     def cross_entropy(self, logits: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
         """See `Ops`."""
@@ -145,30 +134,18 @@ def _biased_gelu_gradient(
 
 @one_pass
 def _residual_norm(
-    x: tf.Tensor,
-    residual: tf.Tensor,
-    bias: tf.Tensor,
-    gamma: tf.Tensor,
-    beta: tf.Tensor,
-    epsilon: float,
+    x: tf.Tensor, residual: tf.Tensor, bias: tf.Tensor, gamma: tf.Tensor, beta: tf.Tensor
 ) -> tf.Tensor:
-    normalized, _ = _normalized(as_float32(x) + bias + as_float32(residual), epsilon)
+    normalized, _ = _normalized(as_float32(x) + bias + as_float32(residual))
     return tf.cast(normalized * gamma + beta, x.dtype)
 
 
 @one_pass
 def _residual_norm_gradient(
-    x: tf.Tensor,
-    residual: tf.Tensor,
-    bias: tf.Tensor,
-    gamma: tf.Tensor,
-    upstream: tf.Tensor,
-    epsilon: float,
+    x: tf.Tensor, residual: tf.Tensor, bias: tf.Tensor, gamma: tf.Tensor, upstream: tf.Tensor
 ) -> tuple[tf.Tensor, ...]:
     # The sum is recomputed, because storing it takes additional memory.
-    normalized, inverse_deviation = _normalized(
-        as_float32(x) + bias + as_float32(residual), epsilon
-    )
+    normalized, inverse_deviation = _normalized(as_float32(x) + bias + as_float32(residual))
     upstream = as_float32(upstream)
     scaled = upstream * gamma
     mean = _row_mean(scaled)
@@ -183,11 +160,11 @@ def _residual_norm_gradient(
     )
 
 
-def _normalized(x: tf.Tensor, epsilon: float) -> tuple[tf.Tensor, tf.Tensor]:
+def _normalized(x: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
     """Returns `x` with mean 0 and variance 1 over the last axis, and the inverse deviation."""
     centered = x - _row_mean(x)
     variance = _row_mean(tf.square(centered))
-    inverse_deviation = tf.math.rsqrt(variance + epsilon)
+    inverse_deviation = tf.math.rsqrt(variance + LAYER_NORM_EPSILON)
     return centered * inverse_deviation, inverse_deviation
 
 

@@ -18,8 +18,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from albert_tf.config import EXACT_GELU, AlbertConfig
 from albert_tf.modeling.heads import MASKED_LOGIT
-from albert_tf.modeling.layers import LAYER_NORM_EPSILON
-from albert_tf.modeling.ops import MASKED_SCORE
+from albert_tf.modeling.ops import LAYER_NORM_EPSILON, MASKED_SCORE
 from albert_tf.modeling.parameter_sharing import TRANSFORMER_SCOPE, block_runs, norm_name
 
 OPSET, IR_VERSION = 20, 10

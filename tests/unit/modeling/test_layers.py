@@ -5,6 +5,7 @@ import pytest
 import tensorflow as tf
 
 from albert_tf.modeling.layers import FactorizedEmbedding, Projection, SelfAttention, dropout
+from albert_tf.modeling.ops import PLAIN
 from tests.small_model import BATCH, LENGTH, REAL_TOKENS, dropping_config, small_config
 
 SEED = tf.constant([3, 5])
@@ -108,7 +109,7 @@ class TestSelfAttention:
     def test_returned_probabilities_have_no_dropout(self):
         config = dropping_config()
         layer, x = SelfAttention(config), hidden_states()
-        dropped, probabilities = layer(x, ragged_mask(), SEED)
-        kept, expected = layer(x, ragged_mask())
+        dropped, probabilities = layer.context(x, ragged_mask(), SEED, PLAIN)
+        kept, expected = layer.context(x, ragged_mask(), None, PLAIN)
         np.testing.assert_array_equal(probabilities, expected)
         assert np.all(dropped != kept)
