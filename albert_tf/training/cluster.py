@@ -106,6 +106,12 @@ class Workers:
         values[self.rank] = value
         return cast(list[int], self.sum(values).tolist())
 
+    def check_same(self, value: int, problem: str) -> None:
+        """Raises ValueError with `problem` and all values, unless they are the same."""
+        values = self.gather(value)
+        if len(set(values)) > 1:
+            raise UserError(f"{problem} Received, by worker: {', '.join(map(str, values))}")
+
     def any(self, condition: bool) -> bool:
         """Returns whether the condition is true on any worker."""
         return any(self.gather(int(condition)))

@@ -6,7 +6,14 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from albert_tf.data.pictures import png
-from albert_tf.training.run_records import AFTER_STEP, EVALUATION_KEY, LOWER_IS_BETTER, Record, rank
+from albert_tf.training.run_records import (
+    AFTER_STEP,
+    EVALUATION_KEY,
+    LOWER_IS_BETTER,
+    Record,
+    best_of,
+    evaluations,
+)
 
 # Names of metrics that are drawn, in the order of their panels.
 _DRAWN = (
@@ -76,10 +83,8 @@ def _best_evaluation(
 ) -> tuple[str, int | None]:
     """Returns a line about the best evaluation, and its step; "" and `None` if it is unknown."""
     metric, after = evaluation.get("metric", ""), evaluation.get(AFTER_STEP, -1)
-    found = [r for r in records if r["phase"] == "eval" and metric in r and r["step"] > after]
-    if not found:
+    if not (best := best_of(evaluations(records, metric, after), metric)):
         return "", None
-    best = max(found, key=lambda r: (*rank(r, metric), r["step"]))
     step = best["step"]
     return f"\nbest {_readable(metric)}: {best[metric]:.4g} at step {step:,}", step
 

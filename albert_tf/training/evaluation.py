@@ -17,7 +17,6 @@ from albert_tf.checkpoints.errors import LoadError
 from albert_tf.checkpoints.formats.choose import open_weights
 from albert_tf.checkpoints.loading import load_weights
 from albert_tf.checkpoints.model_directory import read_run_config, warn_of_another_config
-from albert_tf.data.errors import UserError
 from albert_tf.data.files import read_utf8, write_file
 from albert_tf.data.parallel import progress_bar
 from albert_tf.data.strict_json import parse_json
@@ -35,6 +34,8 @@ from albert_tf.training.run_records import (
     METRICS_FILE,
     BestTrial,
     Record,
+    best_of,
+    evaluations,
     rank,
     read_records,
 )
@@ -115,11 +116,9 @@ class Evaluator:
                     if count % size == rank:
                         own[count] = self._sums(features)
                 count += 1
-        if size > 1 and len(set(workers.gather(count))) > 1:
-            raise UserError(
-                "The workers read different numbers of evaluation batches. Use the same files on "
-                f"all workers. This worker read {count} batches."
-            )
+        if size > 1:
+            problem = "The workers read different numbers of evaluation batches."
+            workers.check_same(count, f"{problem} Use the same files on all workers.")
         # Fetched once, because fetching after every batch would stall the device.
         rows = np.zeros([count, len(tf.nest.flatten(outputs))])
         if own:
@@ -310,8 +309,7 @@ def scored_result(
         return JobResult(output_dir, best.step if best.step >= 0 else None, history=history)
     evaluated = {record["step"]: record for record in reported if record["phase"] == "eval"}
     chosen = next((r for r in history if (r["phase"], r["step"]) == ("eval", best.step)), None)
-    if chosen is None and evaluated:
-        chosen = max(evaluated.values(), key=lambda r: (*rank(r, best.metric), r["step"]))
+    chosen = chosen or best_of(evaluated.values(), best.metric)
     if chosen is not None:
         scores = {name: value for name, value in chosen.items() if isinstance(value, float)}
         return JobResult(output_dir, chosen["step"], scores, history=history)
@@ -326,29 +324,16 @@ def should_stop_early(history: Sequence[Record], best: BestCheckpoint, patience:
     Earlier starts of the run count, so a resumed run ends at the same step.
     """
     metric = best.metric
-    evaluations = [
-        record
-        for record in history
-        if record["phase"] == "eval" and metric in record and record["step"] > best.comparable_after
-    ]
-    highest: tuple[float, ...] = (-math.inf,)
-    score, step, stale = math.nan, -1, 0
-    for record in sorted(evaluations, key=lambda record: record["step"]):
-        found = rank(record, metric)
-        stale = 0 if found > highest else stale + 1
-        if found >= highest:
-            highest, score, step = found, record[metric], record["step"]
-    if stale < patience:
+    found = sorted(evaluations(history, metric, best.comparable_after), key=lambda r: r["step"])
+    ranks = [(-math.inf,), *(rank(record, metric) for record in found)]
+    stale = len(found) - ranks.index(max(ranks))
+    chosen = best_of(found, metric)
+    if chosen is None or stale < patience:
         return False
     logging.info(
         "Early stopping at step %d: %d evaluations without a better %s than %g at step %d "
         "(`early_stopping`=%d)",
-        max(record["step"] for record in evaluations),
-        stale,
-        metric,
-        score,
-        step,
-        patience,
+        *(found[-1]["step"], stale, metric, chosen[metric], chosen["step"], patience),
     )
     return True
 

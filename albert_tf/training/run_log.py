@@ -188,26 +188,17 @@ class RunLog:
         """Draws the curves and closes all files. Write errors are logged as warnings."""
         self._bar.close()
         try:
-            self._close_writers()
+            for phase, writer in self._writers.items():
+                with raise_write_errors(self._path(TENSORBOARD_FOLDER, phase)):
+                    writer.close()
+            self._writers.clear()
             # The directory may have been removed.
             if self.reported and tf.io.gfile.exists(self._path(METRICS_FILE)):
                 self._draw_curves()
         except (OSError, tf.errors.OpError) as error:
             logging.warning("The curves of the run cannot be written: %s", error)
 
-    def _close_writers(self) -> None:
-        for phase, writer in self._writers.items():
-            with raise_write_errors(self._path(TENSORBOARD_FOLDER, phase)):
-                writer.close()
-        self._writers.clear()
-
-    def _report(
-        self,
-        phase: str,
-        step: int,
-        metrics: Mapping[str, float],
-        ending: str,
-    ) -> None:
+    def _report(self, phase: str, step: int, metrics: Mapping[str, float], ending: str) -> None:
         record = new_record(phase, step, metrics)
         self._bar.clear()  # otherwise the line is appended to the bar
         start = f"{_LABELS[phase]} {step:>{len(str(self.total_steps))}}/{self.total_steps}"

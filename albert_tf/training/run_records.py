@@ -11,7 +11,7 @@ import json
 import math
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 from absl import logging
@@ -103,6 +103,17 @@ def rank(results: Mapping[str, float], metric: str) -> tuple[float, ...]:
     values = [-score if metric in LOWER_IS_BETTER else score]
     values += [] if loss is None else [-loss]
     return tuple(-math.inf if math.isnan(value) else value for value in values)
+
+
+def evaluations(records: Iterable[Record], metric: str, after: int = -1) -> list[Record]:
+    """Returns the evaluations after a step that contain a metric."""
+    found = (record for record in records if record["phase"] == "eval" and metric in record)
+    return [record for record in found if record["step"] > after]
+
+
+def best_of(found: Iterable[Record], metric: str) -> Record | None:
+    """Returns the best evaluation, see `rank`; of equal ones, the last."""
+    return max(found, key=lambda record: (*rank(record, metric), record["step"]), default=None)
 
 
 class BestTrial(NamedTuple):

@@ -132,8 +132,7 @@ class TrainingSettings(Settings):
 
     def trainer_config(self) -> "TrainerConfig":
         """Returns the settings of the trainer."""
-        names = {field.name for field in dataclasses.fields(TrainerConfig)}
-        values = {name: getattr(self, name) for name in names if hasattr(self, name)}
+        values = self._values_of(TrainerConfig)
         is_tpu = self.use_tpu or self.distribution_strategy == "tpu"
         values["jit_compile"] = self.xla
         values["iterations_per_loop"] = (is_tpu and self.iterations_per_loop) or 1
@@ -147,20 +146,15 @@ class TrainingSettings(Settings):
             logging.warning(
                 "The warm-up ends at step %d, and training at step %d (`start_warmup_step`, `%s`, "
                 "`%s`), so the learning rate never reaches `learning_rate`=%g",
-                end,
-                num_train_steps,
-                warmup,
-                steps,
-                self.learning_rate,
+                *(end, num_train_steps, warmup, steps, self.learning_rate),
             )
-        return OptimizerConfig(
-            optimizer=self.optimizer,
-            learning_rate=self.learning_rate,
-            num_train_steps=num_train_steps,
-            num_warmup_steps=num_warmup_steps,
-            start_warmup_step=self.start_warmup_step,
-            poly_power=self.poly_power,
-        )
+        values = self._values_of(OptimizerConfig)
+        values |= {"num_train_steps": num_train_steps, "num_warmup_steps": num_warmup_steps}
+        return OptimizerConfig(**values)
+
+    def _values_of(self, kind: type) -> dict[str, Any]:
+        names = [field.name for field in dataclasses.fields(kind)]
+        return {name: getattr(self, name) for name in names if hasattr(self, name)}
 
 
 @dataclass(frozen=True)

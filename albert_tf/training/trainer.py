@@ -210,17 +210,11 @@ class Trainer:
         logging.info(start)
         for line in details:
             logging.log(level, line)
-        self._check_same_step()
-
-    def _check_same_step(self) -> None:
-        steps = self.workers.gather(self.step)
-        if len(set(steps)) > 1:
-            seen = ", ".join(f"worker {rank}: {step}" for rank, step in enumerate(steps))
-            raise UserError(
-                "The workers do not see the same checkpoints in `output_dir`="
-                f"{self.config.output_dir} (newest step of {seen}). Use a directory on a shared "
-                "file system or gs://."
-            )
+        self.workers.check_same(
+            self.step,
+            f"The workers see other checkpoints in `output_dir`={self.config.output_dir}: their "
+            "newest steps differ. Use a directory on a shared file system or gs://.",
+        )
 
     def is_checkpoint(self, step: int) -> bool:
         """Returns whether a checkpoint is due after `step` steps."""
@@ -352,18 +346,13 @@ class Trainer:
             # A new order, because the model has seen the beginning of the old one.
             description["order_seed"] = seed + self.step
             iterator = self._batches(seed + self.step)
-        self._check_same_settings(description)
-        return TrainingInput(iterator, description)
-
-    def _check_same_settings(self, description: Mapping[str, Any]) -> None:
         settings = (description, vars(self.config), vars(self.optimizer_config))
-        digests = self.workers.gather(zlib.crc32(json.dumps(settings).encode()))
-        if len(set(digests)) > 1:
-            raise UserError(
-                "The settings, or the names or sizes of the input files, differ between the "
-                f"workers (digests by worker: {', '.join(map(str, digests))}). Use the same "
-                "settings and files on all workers."
-            )
+        self.workers.check_same(
+            zlib.crc32(json.dumps(settings).encode()),
+            "The settings, or the names or sizes of the input files, differ between the workers. "
+            "Use the same settings and files on all workers. Their digests differ.",
+        )
+        return TrainingInput(iterator, description)
 
     def _batches(self, order_seed: int) -> Any:
         shard = Shard(self.workers.rank, self.workers.size)
