@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import tensorflow as tf
 
-from albert_tf.pretraining.record_specs import PREDICTION_FEATURES
+from albert_tf.pretraining.instances import PREDICTION_FEATURES
 
 LENGTH, PREDICTIONS, VOCABULARY = 11, 3, 31
 

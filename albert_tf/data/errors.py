@@ -1,6 +1,8 @@
 """The error that commands report to their users, and texts that are safe to print."""
 
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 # A URL, and its user name and password, query and fragment. TF-Hub's own parameter is public.
 _URL = re.compile(r"[a-z][a-z0-9+.-]*://\S+", re.IGNORECASE)
@@ -40,3 +42,15 @@ class UserError(ValueError):
     def __str__(self) -> str:
         """Returns the message without secrets and control characters."""
         return printable(super().__str__())
+
+
+@contextmanager
+def extra_packages(extra: str) -> Iterator[None]:
+    """Converts the error for a missing package of an extra of this package into a UserError."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        raise UserError(
+            f"A package is not installed ({error}). Install it with: pip install "
+            f'"albert_tf[{extra}]"; in a checkout: pip install -r requirements/{extra}.txt.'
+        ) from error

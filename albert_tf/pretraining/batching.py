@@ -111,14 +111,21 @@ def training_batches(
     streams = {}
     for number in range(G)[shard.rows(G)]:
         # With the same seed, streams with equal numbers of files would have the same order.
-        own = int(np.random.SeedSequence([seed % 2**64, number]).generate_state(1, np.uint64)[0])
-        records = _stream(
-            files[number::G],
-            specs,
-            seed=own % 2**63,
-            shuffle_buffer_size=-(-shuffle_buffer_size // G),
-            max_open_files=max(1, _MAX_OPEN_FILES // G),
-            ends=ends,
+        mixed = np.random.SeedSequence([seed % 2**64, number]).generate_state(1, np.uint64)
+        own_seed = int(mixed[0]) % 2**63
+        own_files = files[number::G]
+        open_files = min(len(own_files), max(1, _MAX_OPEN_FILES // G))
+        parallel = {"num_parallel_calls": open_files, "deterministic": True}
+        records = (
+            tf.data.Dataset.from_tensor_slices(list(own_files))
+            .shuffle(len(own_files), seed=own_seed)
+            .interleave(
+                partial(_records, ends=ends),
+                cycle_length=open_files,
+                **parallel if open_files > 1 else {},
+            )
+            .shuffle(-(-shuffle_buffer_size // G), seed=own_seed)
+            .repeat()
         )
         batches = records.enumerate().batch(batch_size // G, drop_remainder=True)
         if batch_size // G >= _MIN_ROWS * 2:  # for fewer rows, prefetching is slower
@@ -141,30 +148,6 @@ def training_batches(
         return _parsed(serialized, tf.concat(numbers, axis=0), specs, transform)
 
     return StreamIterator(streams, G, make_batch)
-
-
-def _stream(
-    files: Sequence[str],
-    specs: Sequence[FeatureSpec],
-    *,
-    seed: int,
-    shuffle_buffer_size: int,
-    max_open_files: int,
-    ends: Ends,
-) -> tf.data.Dataset:
-    """Returns the shuffled records of some files, repeated forever."""
-    open_files = min(len(files), max_open_files)
-    return (
-        tf.data.Dataset.from_tensor_slices(list(files))
-        .shuffle(len(files), seed=seed)
-        .interleave(
-            partial(_records, ends=ends),
-            cycle_length=open_files,
-            **({"num_parallel_calls": open_files, "deterministic": True} if open_files > 1 else {}),
-        )
-        .shuffle(shuffle_buffer_size, seed=seed)
-        .repeat()
-    )
 
 
 def evaluation_batches(

@@ -10,7 +10,7 @@ from types import ModuleType
 
 from absl import logging
 
-from albert_tf.data.errors import UserError
+from albert_tf.data.errors import UserError, extra_packages
 from albert_tf.data.files import expand_shards, match_files
 from albert_tf.data.parallel import available_cores
 from albert_tf.pretraining.corpus import check_text, cut_into_blocks
@@ -94,14 +94,8 @@ def _import_beam(settings: PretrainingDataSettings) -> ModuleType | None:
             f"`num_workers`={settings.num_workers} cannot be combined with `runner`. Pass an "
             "option of the runner after --, such as -- --direct_num_workers=2."
         )
-    try:
+    with extra_packages("beam"):  # Dataflow also needs "apache-beam[gcp]", see `beam_options`
         from albert_tf.pretraining import beam
-    except ModuleNotFoundError as error:
-        raise UserError(
-            f"`runner`={settings.runner} requires Apache Beam ({error}). Install it with: "
-            'pip install "albert_tf[beam]" (and "apache-beam[gcp]" for Dataflow); in a checkout: '
-            "pip install -r requirements/beam.txt."
-        ) from error
     return beam
 
 

@@ -17,7 +17,6 @@ import numpy as np
 from albert_tf.data.errors import UserError
 from albert_tf.data.tfrecord import FeatureSpec, encode_examples
 from albert_tf.pretraining.masking import TOKEN_BOUNDARY, MaskingSettings, Vocabulary, mask_batch
-from albert_tf.pretraining.record_specs import plain_feature_specs, pretraining_feature_specs
 from albert_tf.tokenization.base import Tokenizer
 
 # Sentence-order prediction, next-sentence prediction, or masked tokens only.
@@ -34,11 +33,46 @@ NO_RECORD = (
     "at least two lines."
 )
 
+# Features of masked records only. The last feature is 0 in unused slots.
+PREDICTION_FEATURES = ("masked_lm_positions", "masked_lm_ids", "masked_lm_weights")
+
 _FEWEST_LABELS = 10
 _SPECIAL_TOKENS = 3  # [CLS] A [SEP] B [SEP]
 _SHORTEST_TARGET = 2  # minimum number of tokens of shortened sequences
 _TRIES_FOR_ANOTHER_DOCUMENT = 10
 _BATCH = 512  # number of instances that are masked together, which affects the records
+
+
+def pretraining_feature_specs(
+    max_seq_length: int,
+    max_predictions_per_seq: int,
+    vocab_size: int | None = None,
+    type_vocab_size: int = 2,
+) -> tuple[FeatureSpec, ...]:
+    """Returns the features of a masked record, named as in the original release.
+
+    A reader rejects token ids of at least `vocab_size`, and segment ids of at least
+    `type_vocab_size`. If `vocab_size` is `None`, token ids are not limited.
+    """
+    S, P, V = max_seq_length, max_predictions_per_seq, vocab_size
+    length, slots = "max_seq_length", "max_predictions_per_seq"
+    vocabulary = "vocab_size of the model's configuration"
+    types = f"type_{vocabulary}"
+    return (
+        FeatureSpec("input_ids", "int64", S, V, length, vocabulary),
+        FeatureSpec("input_mask", "int64", S, 2, length),
+        FeatureSpec("segment_ids", "int64", S, type_vocab_size, length, types),
+        FeatureSpec(TOKEN_BOUNDARY, "int64", S, 2, length),
+        FeatureSpec("masked_lm_positions", "int64", P, S, slots, length),
+        FeatureSpec("masked_lm_ids", "int64", P, V, slots, vocabulary),
+        FeatureSpec("masked_lm_weights", "float32", P, None, slots),
+        FeatureSpec("next_sentence_labels", "int64", 1, 2),
+    )
+
+
+def plain_feature_specs(specs: Sequence[FeatureSpec]) -> tuple[FeatureSpec, ...]:
+    """Returns the features of a record that is not masked."""
+    return tuple(spec for spec in specs if spec.name not in PREDICTION_FEATURES)
 
 
 def same_labels_warning(num_ones: int, total: int, what: str) -> Iterator[str]:

@@ -10,7 +10,7 @@ from typing import IO, NamedTuple
 
 from absl import logging
 
-from albert_tf.data.errors import UserError
+from albert_tf.data.errors import UserError, extra_packages
 from albert_tf.data.files import (
     expand_shards,
     file_exists,
@@ -26,7 +26,6 @@ from albert_tf.pretraining.create_records import check_outputs
 from albert_tf.pretraining.raw_text import (
     PART_BYTES,
     Part,
-    extra_packages,
     read_documents,
     read_parts,
 )
@@ -91,7 +90,7 @@ def language_code(language: str) -> str:
 
     Raises ValueError if there is no such code, or a package of the extra is not installed.
     """
-    with extra_packages():
+    with extra_packages("languages"):
         import sentencex  # noqa: F401  used by `Splitter`
         from icu4py.locale import Locale
     code = Locale(language).language
@@ -164,10 +163,7 @@ def _write(
         number = min(number, total // PART_BYTES + 1)
     seen: set[bytes] = set()  # hashes of documents
     path, writer = "", None  # of the current document
-    with (
-        byte_progress("preparing", total) as progress,
-        worker_processes(number, splitter) as run,
-    ):
+    with byte_progress("preparing", total) as progress, worker_processes(number, splitter) as run:
         parts = (part for path in files for part in read_parts(path, progress.update))
         for part, documents, made in run(Splitter.split, parts):
             counts.update(made)

@@ -11,11 +11,10 @@ import lzma
 import re
 import zlib
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
 from itertools import chain
 from typing import Any, NamedTuple
 
-from albert_tf.data.errors import UserError
+from albert_tf.data.errors import UserError, extra_packages
 from albert_tf.data.files import decode_utf8, encoding_error
 from albert_tf.data.streams import open_input, source_name
 from albert_tf.data.strict_json import JsonError, JsonValue
@@ -41,20 +40,8 @@ _DOC_START = re.compile(r'<doc\b(?:.*">|[^>]*>)')
 _REFERENCE = re.compile(r"&(?:#\d+|#[xX][\da-fA-F]+|\w+);")
 
 
-@contextmanager
-def extra_packages() -> Iterator[None]:
-    """Converts the error for a missing package of the extra `languages` into a ValueError."""
-    try:
-        yield
-    except ModuleNotFoundError as error:
-        raise UserError(
-            f"A package is not installed ({error}). Install it with: pip install "
-            '"albert_tf[languages]"; in a checkout: pip install -r requirements/languages.txt.'
-        ) from error
-
-
 def _zstandard_decompressor() -> Any:
-    with extra_packages():
+    with extra_packages("languages"):
         import zstandard
     return zstandard.ZstdDecompressor().decompressobj()
 

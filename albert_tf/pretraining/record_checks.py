@@ -12,9 +12,8 @@ from albert_tf.data.files import file_size, reason_of
 from albert_tf.data.strict_json import listed
 from albert_tf.data.tfrecord import FeatureSpec, RecordError, frame_ends, read_records
 from albert_tf.pretraining.batching import Ends, file_end, parse_batch
-from albert_tf.pretraining.instances import NONE, NSP, SOP, same_labels_warning
+from albert_tf.pretraining.instances import NONE, NSP, PREDICTION_FEATURES, SOP, same_labels_warning
 from albert_tf.pretraining.masking import TOKEN_BOUNDARY
-from albert_tf.pretraining.record_specs import PREDICTION_FEATURES
 
 _CHECKED_RECORDS = 256  # of each file, whose checksums are checked
 _RECORDS_TO_CHECK = 16  # more than 1, because a masked record can lack predictions

@@ -25,7 +25,13 @@ from albert_tf.pretraining.batching import (
     file_ends,
     training_batches,
 )
-from albert_tf.pretraining.instances import NSP, SENTENCE_LOSSES, SOP
+from albert_tf.pretraining.instances import (
+    NSP,
+    SENTENCE_LOSSES,
+    SOP,
+    plain_feature_specs,
+    pretraining_feature_specs,
+)
 from albert_tf.pretraining.masking import TOKEN_BOUNDARY, OnlineMasking
 from albert_tf.pretraining.record_checks import (
     are_masked,
@@ -35,7 +41,6 @@ from albert_tf.pretraining.record_checks import (
     explain_read_errors,
 )
 from albert_tf.pretraining.record_facts import digest, for_each_file
-from albert_tf.pretraining.record_specs import plain_feature_specs, pretraining_feature_specs
 from albert_tf.training.objective import (
     EXAMPLE_WEIGHTS,
     WHOLE,

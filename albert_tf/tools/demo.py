@@ -22,7 +22,7 @@ from albert_tf.config import AlbertConfig
 from albert_tf.data.errors import UserError
 from albert_tf.data.files import is_remote
 from albert_tf.pretraining.batching import evaluation_batches
-from albert_tf.pretraining.record_specs import pretraining_feature_specs
+from albert_tf.pretraining.instances import pretraining_feature_specs
 from albert_tf.tokenization.loading import tokenizer_from_files
 from albert_tf.tools.commands import command_arguments, read_evaluations, run
 

@@ -9,7 +9,7 @@ from albert_tf.checkpoints.model_choice import choose_model
 from albert_tf.checkpoints.stored_task import UNNAMED, StoredTask, warn_of_another_length
 from albert_tf.classification.run import ClassifierJob
 from albert_tf.data.arguments import as_path
-from albert_tf.data.errors import UserError
+from albert_tf.data.errors import UserError, extra_packages
 from albert_tf.finetuning.job import Job
 from albert_tf.multiple_choice.run import MultipleChoiceJob
 from albert_tf.serving.agreement import Agreement
@@ -18,12 +18,7 @@ from albert_tf.squad.run import SquadJob
 from albert_tf.token_classification.run import TokenClassificationJob
 from albert_tf.tools.inspect import describe
 
-_JOBS: tuple[type[Job], ...] = (
-    ClassifierJob,
-    TokenClassificationJob,
-    SquadJob,
-    MultipleChoiceJob,
-)
+_JOBS: tuple[type[Job], ...] = (ClassifierJob, TokenClassificationJob, SquadJob, MultipleChoiceJob)
 _LENGTH, _LITERT_LENGTH = 512, 128
 LAYOUTS = ("file", "transformers.js")  # of ONNX exports
 
@@ -145,14 +140,9 @@ def export_onnx(
         OSError: a file cannot be written.
     """
     _check_layout(layout, quantization, output_file, output_dir)
-    try:
+    with extra_packages("onnx"):
         from albert_tf.serving import transformers_js
         from albert_tf.serving.onnx_export import OnnxExport
-    except ModuleNotFoundError as error:
-        raise UserError(
-            f"A package is not installed ({error}). Install it with: pip install "
-            '"albert_tf[onnx]"; in a checkout: pip install -r requirements/onnx.txt.'
-        ) from error
     stored = choose_model(as_path("path", path), **parts)
     model, _ = build(stored)
     exported = getattr(model, "encoder", model) if encoder_only else model

@@ -27,9 +27,9 @@ from albert_tf.data.files import file_size, open_binary, read_file
 from albert_tf.data.tfrecord import RecordError, count_records, read_records
 from albert_tf.modeling.original_names import is_slot
 from albert_tf.modeling.parameter_sharing import parameter_counts
+from albert_tf.pretraining.instances import PREDICTION_FEATURES
 from albert_tf.pretraining.record_checks import example_features
 from albert_tf.pretraining.record_facts import VOCABULARY, stored_facts
-from albert_tf.pretraining.record_specs import PREDICTION_FEATURES
 from albert_tf.tokenization.base import Tokenizer, vocabulary_fingerprint
 from albert_tf.tokenization.library import JSON_FILE
 from albert_tf.tokenization.loading import tokenizer_from_files

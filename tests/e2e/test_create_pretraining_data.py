@@ -14,8 +14,8 @@ import pytest
 from albert_tf.cli.flags import DRY_RUN_PASSED
 from albert_tf.data.files import match_files
 from albert_tf.data.tfrecord import RecordError, count_records
+from albert_tf.pretraining.instances import pretraining_feature_specs
 from albert_tf.pretraining.record_checks import check_record_files, check_sentence_pairs
-from albert_tf.pretraining.record_specs import pretraining_feature_specs
 from tests.programs import ROOT, TIMEOUT, command_line, unwrapped
 
 

@@ -13,6 +13,7 @@ from albert_tf.data.tfrecord import read_records
 from albert_tf.pretraining.batching import parse_batch
 from albert_tf.pretraining.corpus import cut_into_blocks, read_documents
 from albert_tf.pretraining.instances import (
+    PREDICTION_FEATURES,
     Documents,
     InstanceSettings,
     Pair,
@@ -21,6 +22,7 @@ from albert_tf.pretraining.instances import (
     make_features,
     masking_vocabulary,
     pair_segments,
+    pretraining_feature_specs,
 )
 from albert_tf.pretraining.masking import (
     MaskedBatch,
@@ -31,7 +33,6 @@ from albert_tf.pretraining.masking import (
     mask_tokens,
     prediction_budget,
 )
-from albert_tf.pretraining.record_specs import PREDICTION_FEATURES, pretraining_feature_specs
 from albert_tf.tokenization.base import Tokenizer
 from tests.golden.original_draws import OriginalDraws
 from tests.golden.record_statistics import HISTOGRAMS, SCALARS, record_statistics, shares

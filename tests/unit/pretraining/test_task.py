@@ -12,9 +12,9 @@ import tensorflow as tf
 
 from albert_tf.data.tfrecord import RecordError, frame_records
 from albert_tf.modeling.losses import MASKED_LM_EPSILON
+from albert_tf.pretraining.instances import PREDICTION_FEATURES
 from albert_tf.pretraining.masking import MaskingSettings, OnlineMasking
 from albert_tf.pretraining.record_checks import check_sentence_pairs
-from albert_tf.pretraining.record_specs import PREDICTION_FEATURES
 from albert_tf.pretraining.task import (
     SENTENCE_LOSS_KEY,
     PretrainingTask,
