@@ -115,15 +115,13 @@ def training_batches(
         own_seed = int(mixed[0]) % 2**63
         own_files = files[number::G]
         open_files = min(len(own_files), max(1, _MAX_OPEN_FILES // G))
-        parallel = {"num_parallel_calls": open_files, "deterministic": True}
+        interleaving: dict[str, Any] = {"cycle_length": open_files}
+        if open_files > 1:
+            interleaving |= {"num_parallel_calls": open_files, "deterministic": True}
         records = (
             tf.data.Dataset.from_tensor_slices(list(own_files))
             .shuffle(len(own_files), seed=own_seed)
-            .interleave(
-                partial(_records, ends=ends),
-                cycle_length=open_files,
-                **parallel if open_files > 1 else {},
-            )
+            .interleave(partial(_records, ends=ends), **interleaving)
             .shuffle(-(-shuffle_buffer_size // G), seed=own_seed)
             .repeat()
         )
