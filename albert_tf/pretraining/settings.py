@@ -114,7 +114,12 @@ class PretrainingDataSettings(Settings):
         as in the original release, which suits only English.""")
     max_seq_length: int = setting(SegmentSettings.max_seq_length, "Data")("""
         Number of tokens of a sequence, including special tokens.""")
-    short_seq_prob: float = setting(SegmentSettings.short_seq_prob, "Data", at_least=0, at_most=1)("""
+    short_seq_prob: float = setting(
+        SegmentSettings.short_seq_prob,
+        "Data",
+        at_least=0,
+        at_most=1,
+    )("""
         Fraction of the documents that are cut into shorter sequences, of random length.""")
     sentence_loss: str | None = setting(None, "Data", choices=SENTENCE_LOSSES)("""
         Objective of the records in addition to masked tokens. sop (default): pairs of segments,
@@ -132,7 +137,12 @@ class PretrainingDataSettings(Settings):
         Number of passes over the text, each with different segments and masks.""")
     random_seed: int = setting(InstanceSettings.random_seed, "Data")("""
         Random seed. The same seed gives byte-identical records.""")
-    masked_lm_prob: float = setting(MaskingSettings.masked_lm_prob, "Masking", at_least=0, below=1)("""
+    masked_lm_prob: float = setting(
+        MaskingSettings.masked_lm_prob,
+        "Masking",
+        at_least=0,
+        below=1,
+    )("""
         Fraction of tokens to mask and predict. 0: no masking, for records that run_pretraining
         --masked_lm_prob masks during training.""")
     max_predictions_per_seq: int = setting(
