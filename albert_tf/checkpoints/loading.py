@@ -16,7 +16,6 @@ import keras
 import numpy as np
 from absl import logging
 
-from albert_tf.checkpoints.errors import LoadError
 from albert_tf.checkpoints.formats.choose import open_weights
 from albert_tf.checkpoints.model_choice import choose_model
 from albert_tf.checkpoints.report import LoadReport, check_parameters
@@ -158,48 +157,35 @@ def build_as(
     Raises `ValueError` if the stored head has other labels, unless `settings` contain `new_head` or
     `rename_labels`.
     """
-    settings, path, config = dict(settings), stored.path, stored.required_config
-    new_head, rename = settings.pop("new_head", False), settings.pop("rename_labels", False)
-    task, shapes = _stated(stored.task, model_class), stored.weights.shapes
-    is_other = new_head or _is_other_head(model_class, settings, shapes, task)
-    known = {} if is_other else head_of(model_class).settings(config, shapes, task)
-    if not is_other:
-        check_head(path, shapes, task)
-    if not (is_other or rename):
-        _check_labels(path, known, settings)
-    num_labels = known.get("num_labels")
-    if settings.get("num_labels", num_labels) != num_labels:
-        known = {}
-    elif "labels" in settings:
-        known = {name: known[name] for name in known.keys() - {"labels", "num_labels"}}
+    settings, config, shapes = dict(settings), stored.required_config, stored.weights.shapes
+    is_new, is_renamed = settings.pop("new_head", False), settings.pop("rename_labels", False)
+    task, known = _stated(stored.task, model_class), {}
+    if not (is_new or _is_other_head(model_class, settings, shapes, task)):
+        check_head(stored.path, shapes, task)
+        known = head_of(model_class).settings(config, shapes, task)
+    else:
+        is_new, task = True, None
+    _check_labels(stored.path, known, settings, is_renamed)
     model, report = new_model(
         lambda: model_class(config, **{"dtype": stored.dtype, **known, **settings}),
         stored.weights,
         allow_partial=allow_partial,
-        new_head=is_other,
+        new_head=is_new,
     )
-    if rename and num_labels != getattr(model, "num_labels", None):
-        raise UserError(
-            f"rename_labels=True needs {num_labels} names, one for each class of {path!r}. "
-            f"Received: labels={settings.get('labels')}"
-        )
-    new = {*report.missing, *report.skipped, *(name for name, _, _ in report.mismatched)}
-    if {_head_scope(name) for name in new} & {_head_scope(name) for name in report.mapped} - {None}:
-        _check_heads(report)
-    if needed := sorted(new.difference(report.unused)):
+    report.check_heads(allow_new=True)
+    if report.needed:
         logging.warning(
             "%s.load(%r): new weights, random until they are trained: %s",
             model_class.__name__,
-            path,
-            ", ".join(needed),
+            stored.path,
+            ", ".join(sorted(report.needed)),
         )
-    has_new_head = is_other or all(name.startswith(ENCODER_PREFIX) for name in report.mapped)
-    if has_new_head:
-        task = None
-    elif task and rename and (names := settings.get("labels")):
+    if all(name.startswith(ENCODER_PREFIX) for name in report.mapped):
+        is_new, task = True, None
+    elif task and is_renamed and (names := settings.get("labels")):
         labels = dataclasses.replace(task.labels, names=tuple(names))
         task = dataclasses.replace(task, labels=labels)
-    model.set_origin(stored.tokenizer, task, has_new_head=has_new_head)
+    model.set_origin(stored.tokenizer, task, has_new_head=is_new)
     return model
 
 
@@ -227,25 +213,25 @@ def _is_other_head(
     return not is_kind or settings.get("multi_label", several) != several
 
 
-def _check_labels(path: str, known: Mapping[str, Any], settings: Mapping[str, Any]) -> None:
-    """Rejects labels that differ from the labels of the stored head."""
-    names, labels = known.get("labels"), settings.get("labels")
-    number = settings.get("num_labels", len(labels) if labels else None)
+def _check_labels(
+    path: str, known: Mapping[str, Any], settings: Mapping[str, Any], is_renamed: bool
+) -> None:
+    """Rejects labels that differ from the labels of the stored head or, to rename, their number."""
+    names, labels, stored = known.get("labels"), settings.get("labels"), known.get("num_labels")
+    number = settings.get("num_labels", len(labels) if labels else stored)
+    if is_renamed and (stored is None or number != stored):
+        raise UserError(
+            f"rename_labels=True needs a name for each class of {path!r}, which has "
+            f"{stored or 'no'} classes. Received: labels={labels}"
+        )
     has_other_names = names and labels is not None and tuple(labels) != tuple(names)
-    has_other_number = number is not None and number != known.get("num_labels", number)
-    if has_other_names or has_other_number:
-        stored = f"the labels {list(names)}" if names else f"{known['num_labels']} outputs"
+    if not is_renamed and (has_other_names or stored not in (None, number)):
+        found = f"the labels {list(names)}" if names else f"{stored} outputs"
         asked = f"labels={list(labels)}" if labels is not None else f"num_labels={number}"
         raise UserError(
-            f"{path!r} contains a trained head with {stored}. Received: {asked}. Pass "
+            f"{path!r} contains a trained head with {found}. Received: {asked}. Pass "
             "new_head=True to replace the head, or rename_labels=True to rename its classes."
         )
-
-
-def _head_scope(name: str) -> str | None:
-    if name.startswith(ENCODER_PREFIX):
-        return None
-    return next((head for head in PRETRAINING_HEADS if name.startswith(head)), "")
 
 
 def read_model(
@@ -284,7 +270,7 @@ def build(
     model, report = new_model(
         lambda: empty_model(config, shapes, task, dtype=stored.dtype), stored.weights
     )
-    _check_heads(report)
+    report.check_heads()
     # Only a pooler that no stored head uses can be missing. Its new values are always the same.
     random, variables = np.random.default_rng(0), original_names(model)
     for name in report.missing:
@@ -294,20 +280,6 @@ def build(
         variables[name].assign(values.astype(np.float32))
     model.set_origin(stored.tokenizer, task)
     return model, report
-
-
-def _check_heads(report: LoadReport) -> None:
-    missing = [name for name in report.missing if name not in report.unused]
-    other = [
-        f"{name} is {list(there)} instead of {list(wanted)}"
-        for name, there, wanted in report.mismatched
-    ]
-    if missing or other:
-        raise LoadError(
-            f"{report.source} contains an incomplete head. Missing: "
-            f"{', '.join(missing) or 'nothing'}; of another shape: "
-            f"{'; '.join(other) or 'nothing'}. A head must be complete or absent."
-        )
 
 
 def empty_model(
@@ -434,41 +406,64 @@ def load_weights(
             model that shares fewer parameters. The model is left unchanged.
     """
     weights = path if isinstance(path, Weights) else open_weights(as_path("path", path))
-    source, shapes = weights.source, weights.shapes
     variables = original_names(model)
-    skip = {name: why for name, why in (skip or {}).items() if name in variables}
-    wanted = [name for name in variables if name not in skip]
     encoder = model if isinstance(model, AlbertEncoder) else model.encoder
-    matches = match_names(wanted, shapes, encoder.config if init_from_group0 else None)
-    sizes = {n: (tuple(shapes[s]), tuple(variables[n].shape)) for n, s in matches.items()}
-    mapped = {name: matches[name] for name, (stored, own) in sizes.items() if stored == own}
-    missing = [name for name in wanted if name not in matches]
-    independent = (ENCODER_PREFIX, PRETRAINING_HEADS[0])
-    needs_pooler = model.uses_pooler and any(
-        name.startswith(POOLER) or not name.startswith(independent) for name in mapped
-    )
-    report = LoadReport(
-        source=source,
-        shapes=shapes,
-        mapped=mapped,
-        missing=missing,
-        ignored=[
-            name
-            for name in shapes
-            if name not in {*matches.values(), *skip, GLOBAL_STEP} and not is_slot(name)
-        ],
-        mismatched=[(name, *both) for name, both in sizes.items() if name not in mapped],
-        skipped=skip,
-        unused=[] if needs_pooler else [name for name in missing if name.startswith(POOLER)],
+    report = match(
+        {name: tuple(variable.shape) for name, variable in variables.items()},
+        weights,
+        skip=skip or {},
+        uses_pooler=model.uses_pooler,
+        warm_start=encoder.config if init_from_group0 else None,
     )
     report.check_encoder(allow_partial)
     if not (allow_partial or init_from_group0):
         report.check_no_block_is_left()
-    values = {there: weights[there] for there in set(mapped.values())}
+    values = {there: weights[there] for there in set(report.mapped.values())}
     _warn_of_other_outputs(report, model, values)
-    for name, there in mapped.items():
+    for name, there in report.mapped.items():
         variables[name].assign(values[there])
     return report
+
+
+def match(
+    wanted: Mapping[str, tuple[int, ...]],
+    weights: Weights,
+    *,
+    skip: Mapping[str, str],
+    uses_pooler: bool,
+    warm_start: AlbertConfig | None,
+) -> LoadReport:
+    """Returns which stored variable fills each variable of a model, given the model's shapes.
+
+    For `warm_start` see `match_names`, for `skip` see `load_weights`.
+    """
+    shapes, mapped, missing, mismatched = weights.shapes, {}, [], []
+    skipped = {name: why for name, why in skip.items() if name in wanted}
+    names = [name for name in wanted if name not in skipped]
+    matches = match_names(names, shapes, warm_start)
+    for name in names:
+        there = matches.get(name)
+        if there is None:
+            missing.append(name)
+        elif tuple(shapes[there]) != wanted[name]:
+            mismatched.append((name, tuple(shapes[there]), wanted[name]))
+        else:
+            mapped[name] = there
+    used = {*matches.values(), *skipped, GLOBAL_STEP}
+    independent = (ENCODER_PREFIX, PRETRAINING_HEADS[0])
+    needs_pooler = uses_pooler and any(
+        name.startswith(POOLER) or not name.startswith(independent) for name in mapped
+    )
+    return LoadReport(
+        source=weights.source,
+        shapes=shapes,
+        mapped=mapped,
+        missing=missing,
+        ignored=[name for name in shapes if name not in used and not is_slot(name)],
+        mismatched=mismatched,
+        skipped=skipped,
+        unused=[] if needs_pooler else [name for name in missing if name.startswith(POOLER)],
+    )
 
 
 def new_model(

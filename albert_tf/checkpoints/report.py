@@ -13,6 +13,7 @@ from albert_tf.config import GROWING, AlbertConfig
 from albert_tf.data.errors import visible
 from albert_tf.data.files import folder_names
 from albert_tf.data.strict_json import listed, shown
+from albert_tf.modeling.original_names import PRETRAINING_HEADS
 from albert_tf.modeling.parameter_sharing import (
     ENCODER_PREFIX,
     POOLER,
@@ -108,24 +109,40 @@ class LoadReport:
         return [*self.missing, *(row[0] for row in self.mismatched), *self.skipped]
 
     @property
-    def _needed(self) -> list[str]:
+    def needed(self) -> list[str]:
+        """The variables without stored values, except an unused pooler."""
         return [name for name in self._unfilled if name not in self.unused]
+
+    @property
+    def _scopes(self) -> tuple[set[str], set[str]]:
+        """The scopes with loaded variables, and those with needed variables."""
+        filled, unfilled = ({*map(_scope, names)} for names in (self.mapped, self.needed))
+        return filled, unfilled
 
     @property
     def is_usual(self) -> bool:
         """Whether the encoder was loaded completely, and only unknown heads are missing."""
-        is_filled = not any(name.startswith(ENCODER_PREFIX) for name in self._needed)
+        is_filled = not any(name.startswith(ENCODER_PREFIX) for name in self.needed)
         return is_filled and not (self.mismatched or self.skipped)
 
     @property
     def has_no_head(self) -> bool:
         """Whether the encoder was loaded completely, but none of the heads."""
-        filled, unfilled = ({name[:5] for name in names} for names in (self.mapped, self._needed))
+        filled, unfilled = self._scopes
         return bool(unfilled) and ENCODER_PREFIX not in unfilled and filled == {ENCODER_PREFIX}
+
+    def check_heads(self, allow_new: bool = False) -> None:
+        """Raises `LoadError` if a head is incomplete. With `allow_new`, it may be missing."""
+        filled, unfilled = self._scopes
+        if unfilled and not (allow_new and filled & unfilled <= {ENCODER_PREFIX}):
+            raise LoadError(
+                f"{self.source} contains an incomplete head. A head must be complete or absent.\n"
+                f"{self.summary()}"
+            )
 
     def check_encoder(self, allow_partial: bool = False) -> None:
         """Raises `LoadError` if the encoder is incomplete, or nothing was loaded."""
-        unfilled = [name for name in self._needed if name.startswith(ENCODER_PREFIX)]
+        unfilled = [name for name in self.needed if name.startswith(ENCODER_PREFIX)]
         if unfilled:
             check_no_other_model(self.source, self.ignored)
         if not self.mapped:
@@ -168,11 +185,16 @@ class LoadReport:
 
     def check_complete(self) -> None:
         """Raises `LoadError` if a variable that an output depends on was not loaded."""
-        if self._needed:
+        if self.needed:
             raise LoadError(
                 f"{self.source} does not contain all weights of the model that "
                 f"`albert_config_file` describes.\n{self.summary()}"
             )
+
+
+def _scope(name: str) -> str:
+    """Returns the prefix of the encoder or of a pretraining head; "" for all other heads."""
+    return next((s for s in (ENCODER_PREFIX, *PRETRAINING_HEADS) if name.startswith(s)), "")
 
 
 def check_no_other_model(source: str, names: Collection[str]) -> None:

@@ -149,7 +149,7 @@ def test_missing_used_pooler_is_rejected(tmp_path, make_model):
 def test_incomplete_heads_are_rejected(tmp_path, kind, without):
     write_model(tmp_path, make(kind), task=TASKS.get(kind), without=[without])
     for read in (albert_tf.load, lambda path: read_model(str(path))):
-        with pytest.raises(LoadError, match=rf"incomplete head. Missing: {without};"):
+        with pytest.raises(LoadError, match=rf"(?s)incomplete head.*initialized: {without}"):
             read(tmp_path)
 
 
@@ -157,7 +157,7 @@ def test_head_of_another_vocabulary_is_rejected(tmp_path):
     weights = write_model(tmp_path, make("pretraining"))
     weights["cls/predictions/output_bias"] = weights["cls/predictions/output_bias"][:-1]
     write_checkpoint(str(tmp_path / "model.ckpt-best"), weights, global_step=7)
-    with pytest.raises(LoadError, match=r"output_bias is \[30\] instead of \[31\]"):
+    with pytest.raises(LoadError, match=r"output_bias is \[30\] in the checkpoint, \[31\] in"):
         albert_tf.load(tmp_path)
 
 
