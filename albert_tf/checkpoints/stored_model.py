@@ -128,13 +128,17 @@ class StoredTokenizer:
     note: str = ""  # how it differs from the library of the format, or why there is no tokenizer
     contradiction: str = ""  # error if the files contradict each other
     loaded: Tokenizer | None = None  # used instead of files
-    keep_accents: bool | None = None  # whether the format sets that accents are kept
+    # Rules that the format sets. `None` if unknown.
+    do_lower_case: bool | None = None
+    keep_accents: bool | None = None
 
-    def load(self, do_lower_case: bool, keep_accents: bool | None = None) -> Tokenizer | None:
+    def load(
+        self, do_lower_case: bool | None = None, keep_accents: bool | None = None
+    ) -> Tokenizer | None:
         """Returns the tokenizer, or `None` if there is none.
 
-        If `keep_accents` is `None`, the setting of the format is used. Raises `ValueError` if a
-        file is invalid, or the files contain different tokens.
+        If a rule is `None`, the rule of the format is used. Raises `ValueError` if a file is
+        invalid, or the files contain different tokens.
         """
         if self.loaded is not None or not self.files:
             return self.loaded
@@ -142,11 +146,11 @@ class StoredTokenizer:
         if self.contradiction:
             raise UserError(self.contradiction)
         source = self.source or first
+        lower_case = self.do_lower_case if do_lower_case is None else do_lower_case
+        accents = self.keep_accents if keep_accents is None else keep_accents
         try:
             tokenizer = tokenizer_from_files(
-                vocab_file=first,
-                do_lower_case=do_lower_case,
-                keep_accents=bool(self.keep_accents if keep_accents is None else keep_accents),
+                vocab_file=first, do_lower_case=lower_case is not False, keep_accents=bool(accents)
             )
         except UserError as error:  # names the file of the user, not a file in the cache
             raise UserError(str(error).replace(first, source)) from error
@@ -154,13 +158,17 @@ class StoredTokenizer:
         for path in others:
             tokens = tokenizer_from_files(vocab_file=path).tokens
             if tokens != tokenizer.tokens:
-                raise UserError(
-                    f"{first} ({tokenizer.vocab_size} tokens) and {path} ({len(tokens)} tokens) "
-                    "belong to one model but contain different tokens or different ids. Delete the "
-                    "file that the model was not trained with, or pass the other file as the "
-                    "tokenizer."
-                )
+                raise UserError(other_tokens(first, tokenizer.tokens, path, tokens))
         return tokenizer
+
+
+def other_tokens(file: str, tokens: Sequence[str], other: str, others: Sequence[str]) -> str:
+    """Returns an error about two tokenizer files of one model."""
+    return (
+        f"{file} ({len(tokens)} tokens) and {other} ({len(others)} tokens) belong to one model but "
+        "contain different tokens or different ids. Delete the file that the model was not trained "
+        "with, or pass the other file as the tokenizer."
+    )
 
 
 @dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
@@ -218,8 +226,7 @@ class StoredModel:
     @cached_property
     def tokenizer(self) -> Tokenizer | None:
         """The tokenizer, loaded once. `None` if there is none."""
-        lower_case = self.do_lower_case is not False
-        tokenizer = self.stored_tokenizer.load(lower_case, self.keep_accents)
+        tokenizer = self.stored_tokenizer.load(self.do_lower_case, self.keep_accents)
         if tokenizer is not None:
             check_vocabulary(self.config, tokenizer)
         return tokenizer

@@ -12,12 +12,8 @@ from typing import Any
 import keras
 
 from albert_tf.checkpoints.convert import check_target, new_directory
-from albert_tf.checkpoints.formats.huggingface import (
-    CONFIG_FILE,
-    config_json,
-    javascript_files,
-    write_json,
-)
+from albert_tf.checkpoints.formats.huggingface import CONFIG_FILE, config_json
+from albert_tf.checkpoints.formats.huggingface.tokenizer_writing import javascript_files, write_json
 from albert_tf.checkpoints.stored_model import StoredModel
 from albert_tf.data.errors import UserError
 from albert_tf.modeling.encoder import AlbertEncoder

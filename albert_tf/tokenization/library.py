@@ -7,7 +7,7 @@ from multiprocessing import parent_process
 from typing import Any
 
 from albert_tf.data.errors import UserError
-from albert_tf.data.files import file_exists
+from albert_tf.data.files import file_exists, read_file
 from albert_tf.data.strict_json import JsonValue, lone_surrogates_replaced, read_json
 from albert_tf.tokenization.base import SPECIAL_TOKENS, WORD_START, Encoding, Tokenizer
 from albert_tf.tokenization.sentence_piece import blank_range, sentencepiece_starts_word
@@ -165,10 +165,10 @@ def _vocabulary(library: Any) -> list[str]:
     return tokens
 
 
-def read_library_tokenizer(path: str, content: bytes) -> LibraryTokenizer:
+def read_library_tokenizer(path: str) -> LibraryTokenizer:
     """Loads a `tokenizer.json`; the names of special tokens are read from files next to it."""
     others = name_files(path)
-    return LibraryTokenizer(content, [path, *others], special_names(others))
+    return LibraryTokenizer(read_file(path), [path, *others], special_names(others))
 
 
 def name_files(path: str) -> list[str]:

@@ -40,7 +40,7 @@ def tokenizer_from_files(
     content = contents.pop(chosen)
     tokenizer: Tokenizer
     if chosen.endswith(JSON_FILE):
-        tokenizer = read_library_tokenizer(chosen, read_file(chosen))
+        tokenizer = read_library_tokenizer(chosen)
         ignored = {"do_lower_case=False": not do_lower_case and tokenizer.do_lower_case}
         ignored |= {"keep_accents=True": keep_accents and not tokenizer.keep_accents}
         if names := [name for name, is_ignored in ignored.items() if is_ignored]:

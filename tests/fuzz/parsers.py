@@ -203,7 +203,7 @@ def _hf_config() -> None:
 
 def _tokenizer_json() -> Any:
     os.environ["ALBERT_TF_HOME"] = "cache"
-    files = read_tokenizer(".")[0].files
+    files = read_tokenizer(".").files
     return _tokenizer(files[0]).tokens if files else None
 
 

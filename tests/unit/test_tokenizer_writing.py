@@ -175,8 +175,8 @@ def test_sigma_is_lower_cased_as_in_python():
 def test_written_files_are_read_back(options, tmp_path):
     tokenizer = train(LINES, **options)
     writing.write_tokenizer(str(tmp_path), tokenizer, AlbertConfig(vocab_size=400))
-    stored, lower_case = read_tokenizer(str(tmp_path))
-    assert lower_case is True
+    stored = read_tokenizer(str(tmp_path))
+    assert stored.do_lower_case is True
     assert not stored.note
     again = tokenizer_from_files(spm_model_file=stored.files[0])
     assert again.tokens == tokenizer.tokens

@@ -96,8 +96,7 @@ def test_classifiers_of_tokens_are_detected(variant, values, names, extra):
     "values",
     [
         {"architectures": ["TFAlbertForSequenceClassification"]},
-        {"architectures": None, "problem_type": "single_label_classification"},
-        {"architectures": ["MyModel"], "finetuning_task": "mnli"},
+        {"problem_type": "single_label_classification"},
     ],
 )
 def test_classifiers_of_texts_are_detected(variant, values):
@@ -137,7 +136,7 @@ def test_other_heads_of_other_classes(variant, name, architecture, kind):
 
 @pytest.mark.parametrize("architectures", [None, ["AlbertSoftmaxForNer"], ["AlbertForMaskedLM"]])
 def test_unclear_classifiers_are_omitted_without_a_class(variant, warnings, architectures):
-    path = variant("classifier", NOUNS, architectures=architectures, finetuning_task=None)
+    path = variant("classifier", NOUNS, architectures=architectures)
     loaded = albert_tf.load(path)
     assert type(loaded) is albert_tf.AlbertEncoder
     assert loaded.trained_task is None

@@ -31,12 +31,11 @@ def ids_of(tokenizer) -> list[list[int]]:
 
 
 def stored(folder):
-    return read_tokenizer(str(folder))[0]
+    return read_tokenizer(str(folder))
 
 
 def loaded(folder):
-    tokenizer, lower_case = read_tokenizer(str(folder))
-    return tokenizer.load(lower_case is not False)
+    return stored(folder).load()
 
 
 @pytest.mark.parametrize("name", rules.SAME)
@@ -107,7 +106,7 @@ def test_added_special_tokens(tmp_path):
 def test_the_normalizer_decides_about_lower_case(tmp_path):
     files = rules.unigram(rules.ALBERT, [rules.METASPACE], do_lower_case=False)
     folder = rules.write(tmp_path / "albert", files)
-    assert read_tokenizer(str(folder))[1] is True
+    assert stored(folder).do_lower_case is True
     assert "do_lower_case=False" in stored(folder).note
     assert ids_of(loaded(folder)) == RECORDED["albert"]
 

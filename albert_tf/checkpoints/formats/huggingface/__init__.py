@@ -25,11 +25,7 @@ from albert_tf.checkpoints.formats.huggingface.tensors import (
     read_content,
 )
 from albert_tf.checkpoints.formats.huggingface.tokenizer import read_tokenizer
-from albert_tf.checkpoints.formats.huggingface.tokenizer_writing import (
-    javascript_files as javascript_files,
-)
 from albert_tf.checkpoints.formats.huggingface.tokenizer_writing import library_ids as library_ids
-from albert_tf.checkpoints.formats.huggingface.tokenizer_writing import write_json as write_json
 from albert_tf.checkpoints.formats.huggingface.tokenizer_writing import write_tokenizer
 from albert_tf.checkpoints.formats.huggingface.weights import (
     open_weights,
@@ -41,10 +37,9 @@ from albert_tf.checkpoints.stored_heads import (
     CLASSIFIER,
     SENTENCE_ORDER_HEAD,
     SPAN_HEADS,
-    Shapes,
     head_in,
 )
-from albert_tf.checkpoints.stored_model import StoredModel, StoredTokenizer, Weights
+from albert_tf.checkpoints.stored_model import StoredModel, Weights
 from albert_tf.checkpoints.stored_task import (
     LABELS_FILE,
     MULTIPLE_CHOICE,
@@ -59,7 +54,7 @@ from albert_tf.checkpoints.stored_task import (
 from albert_tf.config import EXACT_GELU, TRANSFORMERS_KEYS, VERSION_KEY, AlbertConfig, require_keys
 from albert_tf.data.errors import UserError
 from albert_tf.data.files import file_exists, write_file
-from albert_tf.data.strict_json import JsonError, JsonValue, is_number, listed, read_json, shown
+from albert_tf.data.strict_json import JsonValue, is_number, listed, read_json, shown
 from albert_tf.glue import GLUE_TASKS, glue_task_name
 from albert_tf.labels import Labels, numbered_labels
 from albert_tf.modeling.models import (
@@ -155,15 +150,16 @@ def read(path: str) -> StoredModel:
     task, stated = StoredTask.read(path), _stored_task(values, open_file, where)
     if task is not None and values:
         _check_same_task(task, values, where)
-    tokenizer, lower_case = read_tokenizer(path)
+    tokenizer = read_tokenizer(path)
     if not tokenizer.source:
-        tokenizer = StoredTokenizer(model_directory.find_tokenizer_files(path))
+        files = model_directory.find_tokenizer_files(path)
+        tokenizer = dataclasses.replace(tokenizer, files=files)
     return StoredModel(
         checkpoint=checkpoint,
         config=config,
         config_file=config_file if config else None,
         stored_tokenizer=tokenizer,
-        do_lower_case=lower_case,
+        do_lower_case=tokenizer.do_lower_case,
         keep_accents=tokenizer.keep_accents,
         task=task or stated,
         open_weights=open_file,
@@ -198,16 +194,6 @@ def _architecture_of(values: Mapping[str, Any]) -> str | None:
     names = values.get("architectures")
     name = names[0] if isinstance(names, list) and names else None
     return re.sub("^(TF|Flax)", "", name) if isinstance(name, str) else None
-
-
-def _class_of_head(values: Mapping[str, Any], shapes: Shapes) -> str | None:
-    """Returns the class of transformers with the head of an unknown class, `UNCLEAR` or `None`."""
-    if SPAN_HEADS[SQUAD_TASKS[1]] in shapes:
-        return _QUESTIONS
-    if CLASSIFIER not in shapes:
-        return None
-    is_of_texts = values.get("problem_type") or _text_task(values) != UNNAMED
-    return _CLASSIFICATION if is_of_texts else UNCLEAR
 
 
 def _text_task(values: Mapping[str, Any]) -> str:
@@ -328,19 +314,22 @@ def _choose_architecture(stored: StoredModel) -> str:
 
 
 def _labels(stored: StoredModel) -> dict[str, Any]:
-    task, number = stored.task, len(stored.weights["output_weights"])
-    is_regression = task.labels.is_regression if task else number == 1
-    names = task.labels.names if task and len(task.labels.names) == number else ()
-    names = names or numbered_labels(number)
-    is_multi_label = task is not None and task.labels.multi_label
-    kind = _MULTI_LABEL if is_multi_label else "single_label_classification"
+    task, number = stored.task, len(stored.weights[CLASSIFIER])
+    labels = task.labels if task else Labels(numbered_labels(number) if number > 1 else ())
+    names = labels.names if len(labels.names) == number else numbered_labels(number)
     return {
         "id2label": {str(i): name for i, name in enumerate(names)},
         "label2id": {name: i for i, name in enumerate(names)},
-        "problem_type": "regression" if is_regression else kind,
-        **({_THRESHOLD_KEY: task.labels.threshold} if task and is_multi_label else {}),
+        "problem_type": _problem_type(labels),
+        **({_THRESHOLD_KEY: labels.threshold} if labels.multi_label else {}),
         **({_TASK_KEY: task.name} if task else {}),
     }
+
+
+def _problem_type(labels: Labels) -> str:
+    if labels.multi_label:
+        return _MULTI_LABEL
+    return "regression" if labels.is_regression else "single_label_classification"
 
 
 def _stored_task(
@@ -348,41 +337,47 @@ def _stored_task(
 ) -> StoredTask | None:
     """Returns the task in a `config.json`, or `None` if it is unknown.
 
-    The task of single-label texts with default labels (LABEL_0) is unknown. `is_pair` of texts is
-    only known for GLUE tasks.
+    The class of transformers determines the task. A classifier of another class is `UNCLEAR`.
     """
     architecture = _architecture_of(values)
-    shapes: Shapes = {}
-    if architecture not in _ARCHITECTURES.values():
-        shapes = open_file().shapes
-        architecture = _class_of_head(values, shapes)
     if architecture in (_QUESTIONS, _CHOICE):
         return StoredTask(_TASKS[architecture][0])
-    if architecture is None:
+    if architecture == _CLASSIFICATION:
+        return _task_of_texts(values, where)
+    if architecture == _TOKENS:
+        return StoredTask(TOKENS, _unique_labels(_label_names(values, where)), False)
+    shapes = open_file().shapes
+    if CLASSIFIER not in shapes or SPAN_HEADS[SQUAD_TASKS[1]] in shapes:
         return None
     names = _label_names(values, where)
-    if names == numbered_labels(2) and CLASSIFIER in shapes:  # the default of all models
+    if names == numbered_labels(2):  # the default of all models
         names = numbered_labels(shapes[CLASSIFIER][0])
-    if architecture in (_TOKENS, UNCLEAR):
-        if len(set(names)) < len(names):
-            names = numbered_labels(len(names))
-        name, is_pair = (TOKENS, False) if architecture == _TOKENS else (UNCLEAR, None)
-        return StoredTask(name, Labels(names if len(names) > 1 else ()), is_pair)
-    kind = values.get("problem_type")
-    is_regression = kind == "regression" or (len(names) == 1 and kind != _MULTI_LABEL)
-    if is_regression and len(names) != 1:
-        return None
+    return StoredTask(UNCLEAR, _unique_labels(names), None)
+
+
+def _unique_labels(names: Sequence[str]) -> Labels:
+    """Returns labels; numbers replace names of which two are equal. One label is a score."""
+    names = names if len({*names}) == len(names) else numbered_labels(len(names))
+    return Labels(tuple(names) if len(names) > 1 else ())
+
+
+def _task_of_texts(values: Mapping[str, Any], where: str) -> StoredTask | None:
+    """Returns the task of a text classifier; `None` for default or equal labels.
+
+    `is_pair` is only known for GLUE tasks.
+    """
+    names, kind, name = _label_names(values, where), values.get("problem_type"), _text_task(values)
     if kind == _MULTI_LABEL:  # also with default labels
         threshold = values.get(_THRESHOLD_KEY, Labels.threshold)
         try:
             return StoredTask(UNNAMED, Labels(names, True, threshold), None)
         except (TypeError, ValueError) as error:
             raise LoadError(f"{where}: {_MULTI_LABEL}: {error}") from error
-    name = _text_task(values)
     is_pair = len(GLUE_TASKS[name].text_names) == 2 if name in GLUE_TASKS else None
-    if is_regression:
+    if len(names) == 1:
         return StoredTask(name, Labels(), is_pair)
-    if all(label.startswith("LABEL_") for label in names) or len(set(names)) < len(names):
+    is_default = all(label.startswith("LABEL_") for label in names)
+    if kind == "regression" or is_default or len({*names}) < len(names):
         return None
     return StoredTask(name, Labels(names), is_pair)
 
@@ -390,21 +385,16 @@ def _stored_task(
 def _check_same_task(task: StoredTask, values: Mapping[str, Any], where: str) -> None:
     """Rejects a `labels.json` that contradicts a `config.json` changed later."""
     architecture, kind = _architecture_of(values), values.get("problem_type")
-    if architecture in _TASKS:
-        is_same = task.name in _TASKS[architecture]
-    else:
-        is_same = architecture != _CLASSIFICATION or task.name not in (*QUESTION_TASKS, TOKENS)
+    others = () if architecture != _CLASSIFICATION else (*QUESTION_TASKS, TOKENS)
+    is_same = task.name in _TASKS.get(architecture or "", (task.name,)) and task.name not in others
     stated: Sequence[str] = ()
     if is_same and architecture in (_TOKENS, _CLASSIFICATION):
-        labels, stated = task.labels, _label_names(values, where)
-        names = labels.names or numbered_labels(1)
-        if stated == numbered_labels(len(stated)):  # the default
-            names = numbered_labels(len(names))
-        is_same = (len(stated) == 1 if labels.is_regression else stated == names) and (
-            kind is None
-            or (kind == _MULTI_LABEL, kind == "regression")
-            == (labels.multi_label, labels.is_regression)
-        )
+        stated, names = _label_names(values, where), task.labels.names or numbered_labels(1)
+        if task.labels.is_regression or stated == numbered_labels(len(stated)):  # the default
+            is_same = len(stated) == len(names)
+        else:
+            is_same = stated == names
+        is_same = is_same and kind in (None, _problem_type(task.labels))
     if not is_same:
         raise LoadError(
             f"{LABELS_FILE} (task {task.name!r}, labels: {described(task.labels)}) contradicts "
@@ -422,12 +412,9 @@ def _label_names(values: Mapping[str, Any], where: str) -> tuple[str, ...]:
     given = JsonValue(names, where, "id2label")
     ids = list(map(str, range(len(names))))
     if names.keys() != {*ids}:
-        raise LoadError(str(given.error(f"an object with the ids from 0 to {len(names) - 1}")))
-    try:
-        found = (given[i] for i in ids)
-        labels = tuple(str(v.value) if is_number(v.value) else v.text() for v in found)
-    except JsonError as error:
-        raise LoadError(str(error)) from error
+        raise given.error(f"an object with the ids from 0 to {len(names) - 1}")
+    found = (given[i] for i in ids)
+    labels = tuple(str(v.value) if is_number(v.value) else v.text() for v in found)
     inverse = values.get("label2id")
     for name, number in inverse.items() if isinstance(inverse, dict) else ():
         if name in labels and str(names.get(str(number))) != name:

@@ -10,7 +10,9 @@ import json
 import os
 import re
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
+from functools import cached_property
 from typing import Any
 
 from absl import logging
@@ -28,7 +30,7 @@ from albert_tf.checkpoints.formats.huggingface.tokenizer_writing import (
     tokenizer_json,
     vocabulary_lines,
 )
-from albert_tf.checkpoints.stored_model import StoredTokenizer
+from albert_tf.checkpoints.stored_model import StoredTokenizer, other_tokens
 from albert_tf.data.errors import UserError
 from albert_tf.data.files import decode_utf8, file_exists, read_file
 from albert_tf.data.strict_json import JsonValue
@@ -63,7 +65,7 @@ _ADDED = {
 
 
 class _Files:
-    """The tokenizer files in a directory: their paths by name, and their settings."""
+    """The tokenizer files in a directory, and their settings."""
 
     def __init__(self, directory: str) -> None:
         names = (*_VOCABULARIES, _ADDED_FILE)
@@ -71,19 +73,39 @@ class _Files:
         self.paths = {name: path for name, path in paths.items() if file_exists(path)}
         # The file with the vocabulary; "" if there is none.
         self.main = next((name for name in _VOCABULARIES if name in self.paths), "")
+        self.source = self.paths.get(self.main, "")
         self.name_files = name_files(paths[JSON_FILE])
         self.settings = [*map(read_content, self.name_files)]
         is_config = self.name_files[-1:] == [os.path.join(directory, CONFIG_FILE)]
         self.config: Mapping[str, Any] = self.settings[-1].value if is_config else {}
-        self.lower_case, self.keep_accents = (
-            value if isinstance(value := self.config.get(key), bool) else None
+        self.rules = {
+            key: value if isinstance(value := self.config.get(key), bool) else None
             for key in ("do_lower_case", "keep_accents")
-        )
+        }
 
-    def added_tokens(self, content: JsonValue | None, size: int) -> dict[str, int]:
-        """Returns the ids of tokens that transformers finds before it splits a text.
+    @cached_property
+    def content(self) -> JsonValue | None:
+        """The content of the `tokenizer.json`."""
+        return read_content(self.paths[JSON_FILE]) if JSON_FILE in self.paths else None
 
-        Special tokens with ids below `size` are omitted.
+    @cached_property
+    def tokens(self) -> list[str]:
+        """The tokens in the vocabulary file."""
+        data = read_file(self.source)
+        if self.main == SENTENCEPIECE_FILE:
+            return [piece.piece for piece in parse_model(data, self.source).pieces]
+        return first_words(decode_utf8(data, self.source))
+
+    @cached_property
+    def names(self) -> dict[str, str]:
+        """The names of special tokens by role."""
+        return special_names(self.name_files)
+
+    @cached_property
+    def added(self) -> dict[str, int]:
+        """The ids of tokens that transformers finds before it splits a text.
+
+        Special tokens of the vocabulary file are omitted.
         """
         added: dict[str, int] = {}
         entries: list[tuple[int, JsonValue]] = []
@@ -94,115 +116,114 @@ class _Files:
             decoder = values.get("added_tokens_decoder")
             members = decoder.members() if decoder else {}
             entries += [(int(i), entry) for i, entry in members.items() if i.isdecimal()]
-        if content and (listed := content.get("added_tokens")):
+        if self.content and (listed := self.content.get("added_tokens")):
             entries += [(entry["id"].whole_number(0), entry) for entry in listed.elements()]
         for i, entry in entries:
             special = entry.get("special")
-            if i >= size or not (special and special.truth_value()):
+            if i >= len(self.tokens) or not (special and special.truth_value()):
                 added[entry["content"].text()] = i
         return added
 
+    @property
+    def words(self) -> dict[str, int]:
+        """Those of the added tokens that are not special."""
+        special = {*_SPECIAL, *self.names.values()}
+        return {word: i for word, i in self.added.items() if word not in special}
 
-def read_tokenizer(directory: str) -> tuple[StoredTokenizer, bool | None]:
-    """Returns the tokenizer in a directory, and whether it lower-cases text. `None` if unknown.
+    def stored(
+        self, files: Sequence[str], rules: Mapping[str, Any], *differences: str
+    ) -> StoredTokenizer:
+        """Returns a tokenizer, with a note that describes how some ids differ."""
+        if files and files[0].endswith(WORDPIECE_FILE):
+            rules = {**rules, "keep_accents": None}
+        found = "; ".join(filter(None, differences))
+        note = found and f"{self.source}: the ids of some texts may differ: {found}."
+        return StoredTokenizer(files, note=note, **rules)
 
-    There are no tokenizer files if the tokenizer is damaged, or if its rules are unknown. If only
-    the ids of unusual texts differ from the tokenizers library, a warning shows an example.
+    def of_library(
+        self, library: LibraryTokenizer, files: Sequence[str], *differences: str
+    ) -> StoredTokenizer:
+        """Returns a tokenizer with the rules in a `tokenizer.json`."""
+        ignored = [
+            f"{key}={value} in {CONFIG_FILE} contradicts {JSON_FILE}, which is used"
+            for key, value in self.rules.items()
+            if value not in (None, library.rules[key])
+        ]
+        return self.stored(files, library.rules, *differences, *ignored)
+
+
+def read_tokenizer(directory: str) -> StoredTokenizer:
+    """Returns the tokenizer in a directory.
+
+    It has no files if it is damaged, or if its rules are unknown. If only the ids of unusual texts
+    differ from the tokenizers library, a warning shows an example.
     """
     files = _Files(directory)
-    if not files.main:
-        return StoredTokenizer(), files.lower_case
-    source, lower_case = files.paths[files.main], files.lower_case
     try:
-        tokenizer, lower_case = _read(files)
+        tokenizer = _read(files)
     except (ValueError, OSError) as error:
         # An error of the file itself is raised later.
-        note = f"{error} Pass `spm_model_file` or `vocab_file`."
-        tokenizer = StoredTokenizer(() if files.main == JSON_FILE else [source], note=note)
+        tokenizer = files.stored([files.source] * (files.main != JSON_FILE), files.rules)
+        tokenizer = replace(tokenizer, note=f"{error} Pass `spm_model_file` or `vocab_file`.")
     if tokenizer.note:
         logging.warning("%s", tokenizer.note)
-    return replace(tokenizer, source=source), lower_case
+    return replace(tokenizer, source=files.source)
 
 
-def _read(files: _Files) -> tuple[StoredTokenizer, bool | None]:
-    """Returns the file to use, and whether text is lower-cased."""
-    source, json_path = files.paths[files.main], files.paths.get(JSON_FILE, "")
-    content = read_content(json_path) if json_path else None
+def _read(files: _Files) -> StoredTokenizer:
+    json_path = files.paths.get(JSON_FILE, "")
+    if not files.main:
+        return StoredTokenizer(do_lower_case=files.rules["do_lower_case"])
     if files.main == JSON_FILE:
-        return _of_library(files, read_library_tokenizer(json_path, read_file(json_path)))
-    names, tokens = special_names(files.name_files), _file_tokens(source)
-    added = files.added_tokens(content, len(tokens))
-    file, renamed = source, _named(tokens, names, added)
-    if renamed != tokens:
-        data = vocabulary_lines(renamed)
-        if files.main == SENTENCEPIECE_FILE:
-            data = _rename(parse_model(read_file(source), source), renamed)
-        file = store_tokenizer(files.main, data)
-    accents = files.keep_accents if files.main == SENTENCEPIECE_FILE else None
-    stored, lower_case = StoredTokenizer([file], keep_accents=accents), files.lower_case
-    own = stored.load(lower_case is not False)
+        return files.of_library(read_library_tokenizer(json_path), [json_path])
+    stored = files.stored([_with_usual_names(files)], files.rules)
+    own = stored.load()
     assert own is not None
-    words = {word: i for word, i in added.items() if word not in {*_SPECIAL, *names.values()}}
-    if content is None:
+    if files.content is not None:
+        if _is_written_from(own, files.content.value):
+            return replace(stored, do_lower_case=own.do_lower_case)
+    else:
         name = str(files.config.get("tokenizer_class") or "AutoTokenizer")
         if not _CLASSES.fullmatch(name):
-            note = f"{source}: the rules of {name} are only supported with a {JSON_FILE}."
-            return StoredTokenizer(note=note), lower_case
-        rules = _unusual_rules(own, files.config, words)
+            note = f"{files.source}: the rules of {name} are only supported with a {JSON_FILE}."
+            return replace(stored, files=(), note=note)
+        rules = _unusual_rules(own, files.config, files.words)
         if rules is None:
-            note = _noted(source, *_unusual_settings(files.config))
-            return replace(stored, note=note), lower_case
+            return files.stored(stored.files, files.rules, *_unusual_settings(files.config))
         json_path = store_tokenizer(JSON_FILE, json.dumps(rules).encode())
-    elif _is_written_from(own, content.value):
-        return stored, own.do_lower_case
-    try:
-        library = read_library_tokenizer(json_path, read_file(json_path))
-    except ValueError as error:
-        note = f"{source}: {JSON_FILE} cannot be compared ({error})."
-        return replace(stored, note=note), lower_case
-    stored = replace(stored, keep_accents=library.keep_accents if own.word_start else None)
-    own = stored.load(library.do_lower_case)
+    return _compared(files, stored.files, read_library_tokenizer(json_path))
+
+
+def _with_usual_names(files: _Files) -> str:
+    """Returns the vocabulary file, or a copy in the cache with the usual special tokens."""
+    tokens = _named(files.tokens, files)
+    if tokens == files.tokens:
+        return files.source
+    data = vocabulary_lines(tokens)
+    if files.main == SENTENCEPIECE_FILE:
+        data = _rename(parse_model(read_file(files.source), files.source), tokens)
+    return store_tokenizer(files.main, data)
+
+
+def _compared(files: _Files, paths: Sequence[str], library: LibraryTokenizer) -> StoredTokenizer:
+    """Returns the files of this package if their ids of usual texts equal those of the library."""
+    stored = files.stored(paths, library.rules)
+    own = stored.load()
     assert own is not None
-    theirs = [token if token.split() else " " for token in library.tokens]  # as in a vocab.txt
-    theirs = _named(theirs, names, added)
-    if theirs[: own.vocab_size] != own.tokens or {*theirs[own.vocab_size :]} - added.keys():
-        contradiction = (
-            f"{source} ({own.vocab_size} tokens) and {json_path} ({len(theirs)} tokens) belong to "
-            "one model but contain different tokens or different ids. Delete the file that the "
-            "model was not trained with, or pass the other file as the tokenizer."
-        )
-        return replace(stored, contradiction=contradiction), library.do_lower_case
+    tokens = [token if token.split() else " " for token in library.tokens]  # as in a vocab.txt
+    theirs = _named(tokens, files)
+    if theirs[: own.vocab_size] != own.tokens or {*theirs[own.vocab_size :]} - files.added.keys():
+        contradiction = other_tokens(files.source, own.tokens, library.files[0], theirs)
+        return replace(stored, contradiction=contradiction)
+    words = files.words
     usual = [text for text in _USUAL if not any(word in text for word in words)]
     usual += [word for word, i in words.items() if [word] != own.tokens[i : i + 1]]
     usual += [t for t in own.tokens if len(t) > 1 and "一" <= t[0] <= t[1] <= "鿿"][:_MOST_WORDS]
     if reason := _difference(own, library, usual):
-        logging.info("The tokenizers library is used for %s: %s", source, reason)
-        return _of_library(files, library)
+        logging.info("The tokenizers library is used for %s: %s", files.source, reason)
+        return files.of_library(library, library.files[:1])
     unusual = _difference(own, library, [*(f"a {word}b" for word in words), *_UNUSUAL])
-    note = _noted(source, unusual, *_ignored(files, library))
-    return replace(stored, note=note), library.do_lower_case
-
-
-def _of_library(files: _Files, library: LibraryTokenizer) -> tuple[StoredTokenizer, bool]:
-    note = _noted(library.source, *_ignored(files, library))
-    stored = StoredTokenizer(library.files[:1], keep_accents=library.keep_accents, note=note)
-    return stored, library.do_lower_case
-
-
-def _noted(source: str, *differences: str) -> str:
-    """Returns a warning, or "" if there are no differences."""
-    found = "; ".join(filter(None, differences))
-    return found and f"{source}: the ids of some texts may differ: {found}."
-
-
-def _ignored(files: _Files, library: Tokenizer) -> list[str]:
-    """Describes settings that contradict the rules in a `tokenizer.json`."""
-    given = {"do_lower_case": files.lower_case, "keep_accents": files.keep_accents}
-    return [
-        f"{key}={value} in {CONFIG_FILE} contradicts {JSON_FILE}, which is used"
-        for key, value in given.items()
-        if value not in (None, library.rules[key])
-    ]
+    return files.of_library(library, paths, unusual)
 
 
 def _unusual_settings(config: Mapping[str, Any]) -> list[str]:
@@ -210,20 +231,12 @@ def _unusual_settings(config: Mapping[str, Any]) -> list[str]:
     return [f"{k}={v!r}" for k, v in values.items() if v not in (None, _SETTINGS[k])]
 
 
-def _file_tokens(path: str) -> list[str]:
-    if path.endswith(SENTENCEPIECE_FILE):
-        return [piece.piece for piece in parse_model(read_file(path), path).pieces]
-    return first_words(decode_utf8(read_file(path), path))
-
-
 def _is_written_from(own: Tokenizer, rules: Mapping[str, Any]) -> bool:
     """Returns whether this package wrote a `tokenizer.json`, whose ids are then equal."""
-    try:
+    with suppress(UserError):
         texts = (json.dumps(values, sort_keys=True) for values in (tokenizer_json(own), rules))
-        written, given = (_LONG_PATTERN.sub("", text) for text in texts)
-    except UserError:
-        return False
-    return written == given
+        return len({_LONG_PATTERN.sub("", text) for text in texts}) == 1
+    return False
 
 
 def _unusual_rules(
@@ -256,14 +269,14 @@ def _difference(own: Tokenizer, library: Tokenizer, texts: Sequence[str]) -> str
     return ""
 
 
-def _named(tokens: Sequence[str], names: Mapping[str, str], added: Mapping[str, int]) -> list[str]:
+def _named(tokens: Sequence[str], files: _Files) -> list[str]:
     """Returns the tokens with the special names of this package, and without repeated tokens.
 
     Includes special tokens that were added at the end. Only the last of repeated tokens is used by
     transformers; the others get unused names.
     """
-    tokens = [*tokens]
-    by_id = {added.get(name): name for name in names.values()}
+    tokens, names = [*tokens], files.names
+    by_id = {files.added.get(name): name for name in names.values()}
     while name := by_id.get(len(tokens)):
         tokens.append(name)
     places = {token: i for i, token in enumerate(tokens)}

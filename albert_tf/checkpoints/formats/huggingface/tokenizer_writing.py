@@ -190,50 +190,56 @@ def _wordpiece(tokenizer: WordPieceTokenizer) -> Rules:
 
 
 def _sentencepiece(tokenizer: SentencePieceTokenizer, proto: Any) -> Rules:
-    spec, options = proto.normalizer_spec, proto.trainer_spec
-    pieces = {p.piece: p.score for p in proto.pieces if p.type == messages.NORMAL}
     symbols = [p.piece for p in proto.pieces if p.type == messages.USER_DEFINED]
+    scores = {p.piece: p.score for p in proto.pieces if p.type == messages.NORMAL}
     _check_supported(proto, symbols)
     normalize = sentencepiece.SentencePieceNormalizer(model_proto=tokenizer.model_proto).normalize
-    marks = _characters(lambda c: unicodedata.combining(c) > 0)
-    blanks = _characters(str.isspace)
-    strip = _rule("Strip", strip_left=True, strip_right=True)
-    normalizers = [_replace(f"{blanks}+", " "), strip]
-    if not tokenizer.keep_accents:
-        normalizers += [_rule("NFKD"), _replace(marks, "")]
-    if tokenizer.do_lower_case or "a" in normalize("A"):
-        normalizers += _LOWERCASE
-    if spec.precompiled_charsmap:
-        if "\uac00" in normalize("\u1100\u1161"):  # composes Hangul
-            normalizers.append(_rule("NFKC" if tokenizer.keep_accents else "NFC"))
-        charsmap = base64.b64encode(spec.precompiled_charsmap).decode()
-        normalizers.append(_rule("Precompiled", precompiled_charsmap=charsmap))
     # Whether pieces belong to one word, and whether "▁" is nothing but the start of a word.
-    is_split = WORD_START in pieces and not any(WORD_START in p[1:] for p in [*pieces, *symbols])
+    is_split = WORD_START in scores and not any(WORD_START in p[1:] for p in [*scores, *symbols])
     is_usual = normalize(f"{WORD_START}a") == normalize("a") == f"{WORD_START}a"
-    if is_split and is_usual and spec.remove_extra_whitespaces:
+    normalizers = _clean(tokenizer, proto.normalizer_spec, normalize)
+    if is_split and is_usual and proto.normalizer_spec.remove_extra_whitespaces:
         pretokenizers = [_rule("WhitespaceSplit"), _metaspace("always")]
     else:
-        if spec.remove_extra_whitespaces:
-            normalizers += [_replace(" +", " "), strip]
-        if spec.add_dummy_prefix:
-            normalizers.append(_rule("Prepend", prepend=WORD_START))
-        normalizers.append(_replace(" ", WORD_START))
+        normalizers += _mark_words(proto.normalizer_spec)
         pretokenizers = [_metaspace("never")] if is_split else []
-    if options.model_type == messages.BPE:
+    byte_fallback = proto.trainer_spec.byte_fallback
+    if proto.trainer_spec.model_type == messages.BPE:
         if symbols:
             pretokenizers.append(_isolate(f"[{''.join(map(_escaped, symbols))}]"))
         ids = {token: i for i, token in enumerate(tokenizer.tokens)}
-        merges = _merges(pieces)
+        merges = _merges(scores)
         model = _rule("BPE", unk_token=tokenizer.unk_token, fuse_unk=True, vocab=ids, merges=merges)
     else:
         model = _rule("Unigram", unk_id=tokenizer.unk_id, vocab=_scores(proto))
     return {
         "normalizers": normalizers,
         "pretokenizers": pretokenizers,
-        "decoders": [_rule("ByteFallback")] * options.byte_fallback + [_metaspace("always")],
-        "model": {**model, "byte_fallback": options.byte_fallback},
+        "decoders": [_rule("ByteFallback")] * byte_fallback + [_metaspace("always")],
+        "model": {**model, "byte_fallback": byte_fallback},
     }
+
+
+def _clean(tokenizer: SentencePieceTokenizer, spec: Any, normalize: Callable[[str], str]) -> list:
+    """Returns the normalizers of `clean_text`, then SentencePiece's own."""
+    rules = [_replace(f"{_characters(str.isspace)}+", " "), _STRIP]
+    if not tokenizer.keep_accents:
+        rules += [_rule("NFKD"), _replace(_characters(unicodedata.combining), "")]
+    if tokenizer.do_lower_case or "a" in normalize("A"):
+        rules += _LOWERCASE
+    if spec.precompiled_charsmap:
+        if "\uac00" in normalize("\u1100\u1161"):  # composes Hangul
+            rules.append(_rule("NFKC" if tokenizer.keep_accents else "NFC"))
+        charsmap = base64.b64encode(spec.precompiled_charsmap).decode()
+        rules.append(_rule("Precompiled", precompiled_charsmap=charsmap))
+    return rules
+
+
+def _mark_words(spec: Any) -> list[Rules]:
+    """Returns normalizers that replace blanks with word starts."""
+    rules = [_replace(" +", " "), _STRIP] if spec.remove_extra_whitespaces else []
+    rules += [_rule("Prepend", prepend=WORD_START)] if spec.add_dummy_prefix else []
+    return [*rules, _replace(" ", WORD_START)]
 
 
 def _check_supported(proto: Any, symbols: Sequence[str]) -> None:
@@ -295,6 +301,7 @@ _CASED, _IGNORED = r"[^\P{Cased}\p{Case_Ignorable}]", r"\p{Case_Ignorable}"
 _AFTER_CASED = "|".join(f"(?<={_CASED}{_IGNORED * count}Σ)" for count in range(4))
 FINAL_SIGMA = f"Σ(?:{_AFTER_CASED})(?!{_IGNORED}*{_CASED})"
 _LOWERCASE = (_replace(FINAL_SIGMA, "ς"), _rule("Lowercase"))
+_STRIP = _rule("Strip", strip_left=True, strip_right=True)
 _COMPATIBLE = {"NFKC", "NFKD"}  # these rules leave no compatibility characters
 
 
