@@ -6,6 +6,7 @@ import json
 import re
 import reprlib
 from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from itertools import chain
 from typing import Any, Literal, NamedTuple
 
@@ -136,42 +137,36 @@ class Tokenizer(abc.ABC):
         first, second = texts_and_pairs(texts, text_pairs)
         if offsets and not split_special_tokens:
             raise UserError("offsets=True needs split_special_tokens=True.")
-        _check_lengths(padding, max_length, second is not None)
-        rows = [(text,) for text in first] if second is None else zip(first, second, strict=True)
-        ordered = list(chain.from_iterable(rows))
-        ids: Sequence[list[int]]
-        if offsets:
-            ids, starts, ends = zip(*map(self.encode_with_offsets, ordered), strict=True)
-        elif split_special_tokens:
-            ids = self.encode_batch(ordered)
-        else:
-            ids = [self.encode_special(text) for text in ordered]
+        parts = [first] if second is None else [first, second]
+        _check_lengths(padding, max_length, len(parts) > 1)
+        ordered = list(chain.from_iterable(zip(*parts, strict=True)))
+        ids, *ranges = self._encode_texts(ordered, offsets, split_special_tokens)
         lengths = np.zeros([len(first), 2], np.int64)
-        counts = np.reshape([len(part) for part in ids], [len(first), -1])
-        lengths[:, : counts.shape[1]] = counts
-        longest_given = int(lengths.sum(axis=1).max()) + (2 if second is None else 3)
-        if not truncation and max_length is not None and longest_given > max_length:
+        lengths[:, : len(parts)] = np.reshape([*map(len, ids)], [-1, len(parts)])
+        longest = int(lengths.sum(axis=1).max()) + len(parts) + 1
+        if not truncation and max_length is not None and longest > max_length:
             raise UserError(
-                f"A sequence has {longest_given} tokens, more than max_length={max_length}. Pass "
+                f"A sequence has {longest} tokens, more than max_length={max_length}. Pass "
                 "truncation=True, or shorter texts."
             )
-
-        def padded(values: Iterable[Sequence[int]], cls_id: int, sep_id: int) -> Batch:
-            tokens = np.fromiter(chain.from_iterable(values), np.int32, int(lengths.sum()))
-            sequences = TokenSequences.from_segments(
-                tokens, lengths, cls_id=cls_id, sep_id=sep_id, max_length=max_length
-            )
-            longest = int(sequences.lengths.max())
-            length = max_length or longest if padding == "max_length" else longest
-            return sequences.padded(np.arange(len(sequences)), length)
-
-        batch = padded(ids, self.cls_id, self.sep_id)
+        pad = partial(_pad, lengths, max_length, padding == "max_length")
+        batch = pad(ids, self.cls_id, self.sep_id)
         batch["input_ids"][batch["input_mask"] == 0] = self.pad_id
         if offsets:
             # Offsets are padded like ids, with zeros for special tokens.
-            limits = [padded(values, 0, 0)["input_ids"] for values in (starts, ends)]
+            limits = [pad(values, 0, 0)["input_ids"] for values in ranges]
             batch["offsets"] = np.stack(limits, axis=-1)
         return batch
+
+    def _encode_texts(
+        self, texts: Sequence[str], offsets: bool, split_special_tokens: bool
+    ) -> Sequence[Sequence[list[int]]]:
+        """Returns the ids of each text; with `offsets`, also starts and ends."""
+        if offsets:
+            return [*zip(*map(self.encode_with_offsets, texts), strict=True)]
+        if split_special_tokens:
+            return [self.encode_batch(texts)]
+        return [[*map(self.encode_special, texts)]]
 
     def count_changed(self, text: str) -> int:
         """Returns the number of accents and other marks that the tokenizer removes."""
@@ -269,6 +264,23 @@ class Tokenizer(abc.ABC):
             f"begin with {reprlib.repr(self.tokens)}. An ALBERT vocabulary has [CLS], [SEP], "
             "[MASK], <pad> or [PAD], and <unk> or [UNK]. Check `spm_model_file` and `vocab_file`."
         )
+
+
+def _pad(
+    lengths: np.ndarray,
+    max_length: int | None,
+    is_fixed: bool,
+    values: Iterable[Sequence[int]],
+    cls_id: int,
+    sep_id: int,
+) -> Batch:
+    """Joins the parts of each sequence, int64 [B, 2]; pads to `max_length` or the longest."""
+    tokens = np.fromiter(chain.from_iterable(values), np.int32, int(lengths.sum()))
+    sequences = TokenSequences.from_segments(
+        tokens, lengths, cls_id=cls_id, sep_id=sep_id, max_length=max_length
+    )
+    length = max_length if is_fixed and max_length else int(sequences.lengths.max())
+    return sequences.padded(np.arange(len(sequences)), length)
 
 
 def _check_lengths(padding: object, max_length: int | None, is_pair: bool) -> None:
