@@ -2,7 +2,7 @@
 
 As a program, this module computes the outputs of a converted model in a new process:
 
-    python -m albert_tf.checkpoints.convert FORMAT DIRECTORY BATCH.npz OUTPUTS.npz
+    python -m albert_tf.checkpoints.convert FORMAT DIRECTORY OUTPUTS.npz
 """
 
 import dataclasses
@@ -17,7 +17,6 @@ from functools import partial
 from typing import Any
 from unicodedata import normalize
 
-import keras
 import numpy as np
 import tensorflow as tf
 from absl import logging
@@ -40,6 +39,7 @@ from albert_tf.data.files import (
     why_not_writable,
     write_error,
 )
+from albert_tf.modeling.base import ConfiguredModel
 from albert_tf.modeling.original_names import PRETRAINING_HEADS, is_of_pretraining, is_slot
 from albert_tf.tokenization.base import Tokenizer
 from albert_tf.tokenization.library import LibraryTokenizer
@@ -287,14 +287,12 @@ def _differences(
 
     Raises `ValueError` if any difference is too large.
     """
-    batch = ragged_batch(stored.required_config)
-    with tempfile.TemporaryDirectory(prefix="albert_tf_") as folder:
-        actual = outputs_in_fresh_process(format_name, directory, batch, folder)
+    actual = outputs_in_fresh_process(format_name, directory)
     held = {
         name: value for name, value in stored.weights.items() if name not in unsupported_weights
     }
     model, _ = build(stored.with_weights(held))
-    expected = model_outputs(model, batch, as_graph=hasattr(format_module(format_name), "compute"))
+    expected = model_outputs(model, as_graph=hasattr(format_module(format_name), "compute"))
     differences = {}
     for name, values in expected.items():
         if name not in actual or actual[name].shape != values.shape:
@@ -388,25 +386,30 @@ def ragged_batch(config: AlbertConfig) -> Arrays:
 
 
 def model_outputs(
-    model: keras.Model, batch: Mapping[str, np.ndarray], *, as_graph: bool = False
+    model: ConfiguredModel,
+    batch: Mapping[str, np.ndarray] | None = None,
+    *,
+    as_graph: bool = False,
 ) -> Arrays:
     """Returns the outputs that a conversion must preserve, float32, zero at padding.
 
-    With `as_graph`, they are computed in a graph, as in a SavedModel. TensorFlow then adds numbers
-    in another order, which changes the outputs of some models by 1e-5.
+    If `batch` is `None`, a ragged batch is used. With `as_graph`, outputs are computed in a graph,
+    as in a SavedModel. TensorFlow then adds numbers in another order, which changes the outputs of
+    some models by 1e-5.
     """
+    batch = batch or ragged_batch(model.config)
     compute = partial(model, output_hidden_states=True)
     if as_graph:
         compute = tf.function(compute, autograph=False)
     outputs = compute({name: tf.constant(values) for name, values in batch.items()})
-    return _comparable({name: outputs[name] for name in _OUTPUTS if name in outputs}, batch)
+    return _comparable(outputs, batch)
 
 
 def _comparable(outputs: Mapping[str, tf.Tensor], batch: Mapping[str, np.ndarray]) -> Arrays:
     """Converts outputs into arrays, with zeros at padding and masked positions."""
     arrays = {}
-    for name, output in outputs.items():
-        values = np.asarray(output, np.float32)
+    for name in filter(outputs.__contains__, _OUTPUTS):
+        values = np.asarray(outputs[name], np.float32)
         values = np.where(values < _LEAST, np.float32(0), values)
         if name in _OF_TOKENS or (name == "logits" and values.ndim == 3):
             mask = batch["input_mask"].astype(bool)
@@ -416,54 +419,43 @@ def _comparable(outputs: Mapping[str, tf.Tensor], batch: Mapping[str, np.ndarray
     return arrays
 
 
-def outputs_in_fresh_process(
-    format_name: str, directory: str, batch: Arrays, folder: str
-) -> Arrays:
+def outputs_in_fresh_process(format_name: str, directory: str) -> Arrays:
     """Computes the outputs of a stored model and of its tokenizer in a new process."""
-    batch_file, outputs_file = (
-        os.path.join(folder, f"{name}.npz") for name in ("batch", "outputs")
-    )
-    _save(batch_file, batch)
     # The new process must import the same package.
     package = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
     search_path = os.pathsep.join([package, *filter(None, [os.environ.get("PYTHONPATH")])])
-    done = subprocess.run(
-        [sys.executable, "-m", __name__, format_name, directory, batch_file, outputs_file],
-        env={**os.environ, "PYTHONPATH": search_path, "CUDA_VISIBLE_DEVICES": "-1"},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    if done.returncode:
-        last = "\n".join(done.stderr.strip().splitlines()[-5:])
-        raise UserError(f"The converted model cannot be loaded: {last}")
-    with np.load(outputs_file) as file:
-        return dict(file)
+    with tempfile.TemporaryDirectory(prefix="albert_tf_") as folder:
+        outputs_file = os.path.join(folder, "outputs.npz")
+        done = subprocess.run(
+            [sys.executable, "-m", __name__, format_name, directory, outputs_file],
+            env={**os.environ, "PYTHONPATH": search_path, "CUDA_VISIBLE_DEVICES": "-1"},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        if done.returncode:
+            last = "\n".join(done.stderr.strip().splitlines()[-5:])
+            raise UserError(f"The converted model cannot be loaded: {last}")
+        with np.load(outputs_file) as file:
+            return dict(file)
 
 
-def _save(path: str, arrays: Mapping[str, Any]) -> None:
-    with raise_write_errors(path):
-        np.savez(path, **arrays)
-
-
-def main(format_name: str, directory: str, batch_file: str, outputs_file: str) -> None:
+def main(format_name: str, directory: str, outputs_file: str) -> None:
     """Writes the outputs of a stored model; see `outputs_in_fresh_process`."""
-    with np.load(batch_file) as file:
-        batch = dict(file)
-    stored = choose_model(directory)
+    stored, module = choose_model(directory), format_module(format_name)
     model, _ = build(stored)
-    compute = getattr(format_module(format_name), "compute", None)
-    outputs = model_outputs(model, batch, as_graph=compute is not None)
+    compute = getattr(module, "compute", None)
+    outputs: dict[str, Any] = {**model_outputs(model, as_graph=compute is not None)}
     if compute is not None:  # replace the outputs of the Keras model
-        own = compute(directory, batch)
-        outputs.update(_comparable({name: own[name] for name in _OUTPUTS if name in own}, batch))
+        batch = ragged_batch(model.config)
+        outputs.update(_comparable(compute(directory, batch), batch))
     if stored.tokenizer is not None:
         outputs.update(tokenizer_outputs(stored.tokenizer))
-        if library_ids := getattr(format_module(format_name), "library_ids", None):
-            texts = comparison_texts(stored.tokenizer)
-            found = library_ids(directory, texts)
+        if library_ids := getattr(module, "library_ids", None):
+            found = library_ids(directory, comparison_texts(stored.tokenizer))
             outputs["library_ids"] = np.array(found) if isinstance(found, str) else _joined(found)
-    _save(outputs_file, outputs)
+    with raise_write_errors(outputs_file):
+        np.savez(outputs_file, **outputs)
 
 
 if __name__ == "__main__":

@@ -101,9 +101,7 @@ def check_cached_file(path: str) -> None:
     expected = os.path.basename(blob)
     if not (re.fullmatch("[0-9a-f]{64}", expected) and os.path.isfile(blob)):
         return
-    with open(blob, "rb") as file:
-        received = hashlib.file_digest(file, "sha256").hexdigest()
-    if received != expected:
+    if (received := _sha256(blob)) != expected:
         raise DamagedError(
             f"{path} is damaged: the SHA-256 of {blob} is {received}. Delete this file, and "
             "download the model again."
@@ -155,24 +153,22 @@ def bundled_directory(name: str) -> str:
 def check_sums(directory: str) -> None:
     """Raises `DamagedError` if a file differs from the list that `sha256sum` wrote."""
     path = os.path.join(directory, CHECKSUMS)
-    text = _read(path).decode("utf-8", "replace")
+    text = read_file(path).decode("utf-8", "replace") if file_exists(path) else ""
     sums = {name: expected for expected, name in _LINE.findall(text)}
-    names = {name for name in os.listdir(directory) if not name.startswith(".")}
-    for name in sorted(names - {CARD, CHECKSUMS}) + sorted(sums.keys() - names):
-        received = hashlib.sha256(_read(os.path.join(directory, name))).hexdigest()
+    names = {name for name in folder_names(directory) if not name.startswith(".")}
+    for name in sorted((names | sums.keys()) - {CARD, CHECKSUMS}):
+        file = os.path.join(directory, name)
+        received = _sha256(file) if name in names else None
         if received != sums.get(name):
             raise DamagedError(
-                f"{os.path.join(directory, name)} is not the file that was released: expected "
-                f"SHA-256 {sums.get(name)} ({path}), received {received}."
+                f"{file} is not the file that was released: expected SHA-256 {sums.get(name)} "
+                f"({path}), received {received}."
             )
 
 
-def _read(path: str) -> bytes:
-    try:
-        with open(path, "rb") as file:
-            return file.read()
-    except OSError as error:
-        raise DamagedError(f"{path!r} cannot be read: {error.strerror}.") from error
+def _sha256(path: str) -> str:
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _release(name: str) -> str | None:

@@ -84,18 +84,6 @@ def load(path: str | os.PathLike, *, albert_config_file: str | None = None) -> k
     return build(stored)[0]
 
 
-def load_class(
-    model_class: type[M],
-    path: str | os.PathLike,
-    albert_config_file: str | None,
-    allow_partial: bool,
-    settings: dict[str, Any],
-) -> M:
-    """Loads a model of a given class; see `ConfiguredModel.load`."""
-    stored = choose_model(as_path("path", path), albert_config_file=albert_config_file)
-    return build_as(model_class, stored, settings, allow_partial)
-
-
 def open_with_tokenizer(
     path: object, name: str = "path", precision: str = FLOAT32, **rules: Any
 ) -> StoredModel:
@@ -245,8 +233,9 @@ def read_model(
     model, report = build(stored)
     weights = {name: np.asarray(v, np.float32) for name, v in original_names(model).items()}
     del model  # frees as much memory as the weights need
-    if with_optimizer:
-        weights.update(_read_slots(report, stored.weights))
+    for name, there in report.mapped.items() if with_optimizer else ():
+        slots = (slot for slot in SLOT_NAMES if f"{there}/{slot}" in stored.weights)
+        weights |= {f"{name}/{slot}": stored.weights[f"{there}/{slot}"] for slot in slots}
     step = stored.weights.global_step
     task = None if stored.task and stored.task.name == UNCLEAR else stored.task
     return dataclasses.replace(stored.with_weights(weights), global_step=step, task=task), report
@@ -288,16 +277,6 @@ def empty_model(
     """Creates a model with random weights; `shapes` and `task` determine the heads."""
     head = head_in(shapes, task)
     return head.model_class(config, **head.settings(config, shapes, task), **settings)
-
-
-def _read_slots(report: LoadReport, weights: Weights) -> dict[str, np.ndarray]:
-    """Reads the optimizer's moments of the weights that were loaded."""
-    return {
-        f"{name}/{slot}": weights[f"{there}/{slot}"]
-        for name, there in report.mapped.items()
-        for slot in SLOT_NAMES
-        if f"{there}/{slot}" in weights
-    }
 
 
 def check_model(model: Any, kinds: Any, tokenizer: object) -> Tokenizer:

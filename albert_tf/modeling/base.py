@@ -11,7 +11,7 @@ from typing import Any, ClassVar, TypeVar
 import keras
 import tensorflow as tf
 
-from albert_tf.data.arguments import check_whole_number
+from albert_tf.data.arguments import as_path, check_whole_number
 from albert_tf.data.errors import UserError
 from albert_tf.modeling.layers import ConfigLike, Inputs, Projection, SavedSettings, as_config
 
@@ -91,8 +91,9 @@ class ConfiguredModel(SavedSettings, keras.Model):
             ValueError: see `albert_tf.load`; the encoder or head is incomplete, or a new head has
                 no labels.
         """
-        load_class = _checkpoints("loading").load_class
-        model: M = load_class(cls, path, albert_config_file, allow_partial, settings)
+        loading = _checkpoints("loading")
+        stored = loading.choose_model(as_path("path", path), albert_config_file=albert_config_file)
+        model: M = loading.build_as(cls, stored, settings, allow_partial)
         return model
 
     def set_origin(self, tokenizer: Any, trained_task: Any, *, has_new_head: bool = False) -> None:

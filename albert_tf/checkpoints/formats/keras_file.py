@@ -94,7 +94,7 @@ def open_weights(checkpoint: str) -> Weights:
 
 def _weights(model: ConfiguredModel, path: str) -> Weights:
     values = {name: np.asarray(variable) for name, variable in original_names(model).items()}
-    return Weights(path, {n: v.shape for n, v in values.items()}, values.__getitem__)
+    return Weights.in_memory(values, path)
 
 
 def _load(path: str) -> ConfiguredModel:

@@ -198,8 +198,7 @@ def open_weights(checkpoint: str) -> Weights:
     model = _load(*os.path.split(checkpoint))
     names = {_original_name(variable.path): variable for variable in model.weights}
     values = {name: _to_original(name, variable) for name, variable in names.items()}
-    shapes = {name: value.shape for name, value in values.items()}
-    return without_identity_projection(Weights(checkpoint, shapes, values.__getitem__))
+    return without_identity_projection(Weights.in_memory(values, checkpoint))
 
 
 def unsupported_weights(stored: StoredModel) -> list[str]:

@@ -7,7 +7,7 @@ consist of operations of TensorFlow 1.15, so that `hub.Module` can read them.
 """
 
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from typing import Any
 
@@ -17,7 +17,7 @@ import tensorflow as tf
 from absl import logging
 from tensorflow.core.protobuf import meta_graph_pb2, saved_model_pb2
 
-from albert_tf.checkpoints.errors import LoadError
+from albert_tf.checkpoints.errors import DamagedError, LoadError
 from albert_tf.checkpoints.formats.original import open_weights as open_weights
 from albert_tf.checkpoints.formats.original import write_checkpoint
 from albert_tf.checkpoints.model_directory import (
@@ -26,10 +26,11 @@ from albert_tf.checkpoints.model_directory import (
     SENTENCEPIECE_LIST_FILE,
     WORDPIECE_FILE,
 )
+from albert_tf.checkpoints.signatures import ORIGINAL_INPUTS
 from albert_tf.checkpoints.stored_model import StoredModel, StoredTokenizer
 from albert_tf.config import AlbertConfig
 from albert_tf.data.errors import UserError
-from albert_tf.data.files import read_file, reason_of, write_file
+from albert_tf.data.files import read_file, reason_of, write_files
 from albert_tf.data.strict_json import listed, shown
 from albert_tf.modeling.models import AlbertForPretraining
 from albert_tf.modeling.original_names import is_of_pretraining, original_names
@@ -39,7 +40,6 @@ from albert_tf.tokenization.sentence_piece import SentencePieceTokenizer, piece_
 
 GRAPH_FILE = "saved_model.pb"
 VARIABLES = os.path.join("variables", "variables")
-INPUTS = ("input_ids", "input_mask", "segment_ids")
 POSITIONS = "mlm_positions"
 
 # TensorFlow 1 has no stateless dropout, so its operation is replaced.
@@ -76,18 +76,15 @@ def read(path: str) -> StoredModel:
     """Reads the parts of a TF-Hub module; see `FormatModule`."""
     checkpoint = os.path.join(path, VARIABLES)
     try:
-        content = read_file(os.path.join(path, GRAPH_FILE))
-        saved_model = saved_model_pb2.SavedModel.FromString(content)
+        graphs = read_graphs(read_file(os.path.join(path, GRAPH_FILE)))
         weights = open_weights(checkpoint)
-        if not saved_model.meta_graphs:
-            raise LoadError(f"{GRAPH_FILE} contains no graph. {_EXPECTED}")
         if not any(_SHARED_LAYERS in name for name in weights):
             found = listed([*weights][:8])
             raise LoadError(
                 f"It is not a module of ALBERT: its variables are {found}, ... {_EXPECTED}"
             )
         # The graph without tags has no dropout.
-        graph = min(saved_model.meta_graphs, key=lambda graph: len(graph.meta_info_def.tags))
+        graph = min(graphs, key=lambda graph: len(graph.meta_info_def.tags))
         outputs = graph.signature_def["tokenization_info"].outputs
         asset = _asset_name(graph, outputs["vocab_file"].name)
     except LoadError as error:
@@ -103,6 +100,17 @@ def read(path: str) -> StoredModel:
         do_lower_case=_constant(graph, outputs["do_lower_case"].name),
         open_weights=lambda: weights,
     )
+
+
+def read_graphs(content: bytes) -> Sequence[Any]:
+    """Returns the graphs in the content of a graph file, at least one."""
+    try:
+        graphs = saved_model_pb2.SavedModel.FromString(content).meta_graphs
+    except Exception as error:  # such as protobuf's DecodeError, which has no stable name
+        raise DamagedError(f"{GRAPH_FILE} is damaged: {reason_of(error)}") from error
+    if not graphs:
+        raise LoadError(f"{GRAPH_FILE} contains no graph. {_EXPECTED}")
+    return graphs
 
 
 def _asset(path: str, name: str | None) -> str | None:
@@ -153,7 +161,7 @@ def _build_outputs(
     """Adds a model, with zeros for missing weights, to the graph; returns inputs and outputs."""
     inputs = {
         name: tf.compat.v1.placeholder(tf.int32, [None, None], name)
-        for name in (*INPUTS, POSITIONS)
+        for name in (*ORIGINAL_INPUTS, POSITIONS)
     }
     state = [
         (variable, tf.convert_to_tensor(_variable(name, variable)))
@@ -253,19 +261,24 @@ def write(directory: str, stored: StoredModel) -> None:
     for tag in ("train", None):
         graph = _meta_graph(model, weights, list(tokenizer), bool(stored.do_lower_case), tag)
         saved_model.meta_graphs.append(graph)
-    for folder in (_ASSETS_FOLDER, os.path.dirname(VARIABLES)):
-        tf.io.gfile.makedirs(os.path.join(directory, folder))
-    config.to_json_file(os.path.join(directory, _ASSETS_FOLDER, CONFIG_FILE))
-    _write_files(os.path.join(directory, _ASSETS_FOLDER), tokenizer)
+    assets = os.path.join(directory, _ASSETS_FOLDER)
+    for folder in (assets, os.path.join(directory, os.path.dirname(VARIABLES))):
+        tf.io.gfile.makedirs(folder)
+    config.to_json_file(os.path.join(assets, CONFIG_FILE))
     write_checkpoint(os.path.join(directory, VARIABLES), weights, global_step=None)
-    files = {GRAPH_FILE: saved_model.SerializeToString(), _MODULE_FILE: _MODULE_VERSION}
-    _write_files(directory, files)
+    write_files(
+        {
+            **{os.path.join(assets, name): content for name, content in tokenizer.items()},
+            os.path.join(directory, GRAPH_FILE): saved_model.SerializeToString(),
+            os.path.join(directory, _MODULE_FILE): _MODULE_VERSION,
+        }
+    )
 
 
 def compute(directory: str, batch: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
     """Runs the graph of a module on the inputs of `AlbertForPretraining`; returns its outputs."""
     module = tf.saved_model.load(directory, tags=[])
-    tokens = {name: tf.constant(batch[name]) for name in INPUTS}
+    tokens = {name: tf.constant(batch[name]) for name in ORIGINAL_INPUTS}
     outputs = module.signatures["tokens"](**tokens)
     arrays = {name: outputs[name].numpy() for name in _ENCODER_OUTPUTS}
     if "mlm" in module.signatures:
@@ -297,11 +310,6 @@ def _tokenizer_files(tokenizer: Tokenizer | None) -> dict[str, bytes]:
     return {WORDPIECE_FILE: read_file(tokenizer.files[0])}
 
 
-def _write_files(directory: str, files: Mapping[str, bytes]) -> None:
-    for name, content in files.items():
-        write_file(os.path.join(directory, name), content)
-
-
 def _meta_graph(
     model: AlbertForPretraining,
     weights: Mapping[str, Any],
@@ -320,7 +328,12 @@ def _meta_graph(
         meta_graph = _tf1_meta_graph(graph, wanted)
     meta_graph.meta_info_def.tags.extend([tag] if tag else [])
     for name, (inputs, outputs) in signatures.items():
-        meta_graph.signature_def[name].CopyFrom(_signature(inputs, outputs))
+        signature = meta_graph.signature_def[name]
+        for infos, tensors in ((signature.inputs, inputs), (signature.outputs, outputs)):
+            for key, tensor in tensors.items():
+                infos[key].name = tensor.name
+                infos[key].dtype = tensor.dtype.as_datatype_enum
+                infos[key].tensor_shape.CopyFrom(tensor.shape.as_proto())
     for name, path in assets.items():
         asset = meta_graph_pb2.AssetFileDef(filename=name)
         asset.tensor_info.name = path.name
@@ -336,20 +349,10 @@ def _asset_path(name: str) -> tf.Tensor:
     return path
 
 
-def _signature(inputs: Mapping[str, tf.Tensor], outputs: Mapping[str, tf.Tensor]) -> Any:
-    signature = meta_graph_pb2.SignatureDef()
-    for infos, tensors in ((signature.inputs, inputs), (signature.outputs, outputs)):
-        for name, tensor in tensors.items():
-            infos[name].name = tensor.name
-            infos[name].dtype = tensor.dtype.as_datatype_enum
-            infos[name].tensor_shape.CopyFrom(tensor.shape.as_proto())
-    return signature
-
-
 def _signatures(
     inputs: Tensors, outputs: Tensors, weights: Mapping[str, Any]
 ) -> dict[str, tuple[Tensors, Tensors]]:
-    tokens = {name: inputs[name] for name in INPUTS}
+    tokens = {name: inputs[name] for name in ORIGINAL_INPUTS}
     encoded = {name: outputs[name] for name in _ENCODER_OUTPUTS}
     signatures = {"tokens": (tokens, encoded)}
     if _SENTENCE_ORDER in weights:

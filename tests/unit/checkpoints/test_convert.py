@@ -13,7 +13,6 @@ from albert_tf.checkpoints.convert import convert, export_weights, model_outputs
 from albert_tf.checkpoints.formats import huggingface
 from albert_tf.checkpoints.formats.choose import open_weights
 from albert_tf.checkpoints.loading import load
-from albert_tf.config import AlbertConfig
 from albert_tf.data.files import WriteError
 from albert_tf.modeling.original_names import original_names
 from albert_tf.training.optimization import Lamb
@@ -38,25 +37,27 @@ def target(tmp_path):
     return tmp_path / "out" / "model"
 
 
-def outputs_in_this_process(format_name, directory, batch, folder):
-    paths = [f"{folder}/batch.npz", f"{folder}/outputs.npz"]
-    np.savez(paths[0], **batch)
-    conversion.main(format_name, directory, *paths)
-    with np.load(paths[1]) as file:
-        return dict(file)
+@pytest.fixture(scope="module")
+def outputs_in_this_process(tmp_path_factory):
+    def compute(format_name, directory):
+        path = str(tmp_path_factory.mktemp("computed") / "outputs.npz")
+        conversion.main(format_name, directory, path)
+        with np.load(path) as file:
+            return dict(file)
+
+    return compute
 
 
 @pytest.fixture(autouse=True)
-def in_this_process(monkeypatch):
+def in_this_process(monkeypatch, outputs_in_this_process):
     """Verifies without a new process; tests/e2e/test_formats.py starts one."""
     monkeypatch.setattr(conversion, "outputs_in_fresh_process", outputs_in_this_process)
 
 
 @pytest.fixture(scope="module")
-def computed(source, tmp_path_factory):
+def computed(source, outputs_in_this_process):
     """Returns the outputs of the release directory."""
-    batch = ragged_batch(AlbertConfig.from_json_file(f"{source}/albert_config.json"))
-    return outputs_in_this_process("original", source, batch, tmp_path_factory.mktemp("computed"))
+    return outputs_in_this_process("original", source)
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
-from tensorflow.core.protobuf import saved_model_pb2, trackable_object_graph_pb2
+from tensorflow.core.protobuf import trackable_object_graph_pb2
 
 from albert_tf.checkpoints.errors import DamagedError, LoadError
 from albert_tf.checkpoints.formats import original, tf1_hub
@@ -104,7 +104,9 @@ def _read(path: str) -> StoredModel:
     if not any(name.startswith(_BLOCK) for name in names):
         found = f"{listed(names[:8])}, ..." if names else "none."
         raise LoadError(f"It contains no ALBERT encoder. Its variables are: {found} {_EXPECTED}")
-    content, graph = _read_graph(path)
+    content = read_file(os.path.join(path, GRAPH_FILE))
+    graph = tf1_hub.read_graphs(content)[0]
+    tf1_hub.check_assets(asset.filename for asset in graph.asset_file_def)
     config, config_file = _config(variables, path, content, graph)
     tokenizer_files = [*filter(None, (_asset(path, graph, name) for name in TOKENIZER_FILES))]
     do_lower_case = variables.attribute(LOWER_CASE)
@@ -236,17 +238,6 @@ def _original_shape(name: str, shape: tuple[int, ...]) -> tuple[int, ...]:
     if is_kernel:  # [H, N, D]
         return (shape[0], math.prod(shape[1:]))
     return (math.prod(shape),)  # [N, D], or [H] of the output
-
-
-def _read_graph(path: str) -> tuple[bytes, Any]:
-    """Returns the content of the graph file, and the graph in it."""
-    try:
-        content = read_file(os.path.join(path, GRAPH_FILE))
-        graph = saved_model_pb2.SavedModel.FromString(content).meta_graphs[0]
-    except Exception as error:  # such as protobuf's DecodeError, which has no stable name
-        raise DamagedError(f"{GRAPH_FILE} is damaged: {reason_of(error)}") from error
-    tf1_hub.check_assets(asset.filename for asset in graph.asset_file_def)
-    return content, graph
 
 
 def _asset(path: str, graph: Any, name: str) -> str | None:
