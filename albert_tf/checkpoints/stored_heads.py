@@ -15,16 +15,9 @@ from albert_tf.checkpoints.stored_task import (
 )
 from albert_tf.config import AlbertConfig
 from albert_tf.labels import Labels, numbered_labels
+from albert_tf.modeling import models
 from albert_tf.modeling.base import ConfiguredModel
 from albert_tf.modeling.encoder import AlbertEncoder
-from albert_tf.modeling.models import (
-    AlbertForClassification,
-    AlbertForMultipleChoice,
-    AlbertForPretraining,
-    AlbertForQuestionAnswering,
-    AlbertForQuestionAnsweringWithBeamSearch,
-    AlbertForTokenClassification,
-)
 from albert_tf.modeling.original_names import PRETRAINING_HEADS
 
 Shapes = Mapping[str, Sequence[int]]
@@ -114,7 +107,7 @@ def _pretraining_settings(
     return {"has_sentence_order_head": order}
 
 
-def _task_of_texts(model: AlbertForClassification) -> StoredTask | None:
+def _task_of_texts(model: models.AlbertForClassification) -> StoredTask | None:
     names = model.labels or ()
     if model.multi_label:  # without a task, it would be loaded as a single-label model
         names = names or numbered_labels(model.num_labels)
@@ -124,7 +117,7 @@ def _task_of_texts(model: AlbertForClassification) -> StoredTask | None:
     return _loaded_task(model, labels) or StoredTask(UNNAMED, labels, None)
 
 
-def _task_of_tokens(model: AlbertForTokenClassification) -> StoredTask:
+def _task_of_tokens(model: models.AlbertForTokenClassification) -> StoredTask:
     labels = Labels(model.labels or numbered_labels(model.num_labels))
     return _loaded_task(model, labels) or StoredTask(TOKENS, labels, False)
 
@@ -135,7 +128,7 @@ def _loaded_task(model: ConfiguredModel, labels: Labels) -> StoredTask | None:
     return task if task is not None and task.labels == labels else None
 
 
-def _task_of_beams(model: AlbertForQuestionAnsweringWithBeamSearch) -> StoredTask:
+def _task_of_beams(model: models.AlbertForQuestionAnsweringWithBeamSearch) -> StoredTask:
     task: StoredTask = model.trained_task or StoredTask(SQUAD_TASKS[2])
     beams = {name: getattr(model, name) for name in _BEAM_SETTINGS}
     return StoredTask(
@@ -146,20 +139,22 @@ def _task_of_beams(model: AlbertForQuestionAnsweringWithBeamSearch) -> StoredTas
 # In the order of detection.
 HEADS = (
     StoredHead(
-        AlbertForQuestionAnsweringWithBeamSearch, settings=_beam_settings, task_of=_task_of_beams
+        models.AlbertForQuestionAnsweringWithBeamSearch,
+        settings=_beam_settings,
+        task_of=_task_of_beams,
     ),
     StoredHead(
-        AlbertForQuestionAnswering,
+        models.AlbertForQuestionAnswering,
         task_of=lambda model: model.trained_task or StoredTask(SQUAD_TASKS[1]),
     ),
     StoredHead(
-        AlbertForMultipleChoice,
+        models.AlbertForMultipleChoice,
         (MULTIPLE_CHOICE,),
         task_of=lambda model: model.trained_task or StoredTask(MULTIPLE_CHOICE),
     ),
-    StoredHead(AlbertForTokenClassification, (TOKENS,), _label_settings, _task_of_tokens),
-    StoredHead(AlbertForClassification, settings=_label_settings, task_of=_task_of_texts),
-    StoredHead(AlbertForPretraining, settings=_pretraining_settings),
+    StoredHead(models.AlbertForTokenClassification, (TOKENS,), _label_settings, _task_of_tokens),
+    StoredHead(models.AlbertForClassification, settings=_label_settings, task_of=_task_of_texts),
+    StoredHead(models.AlbertForPretraining, settings=_pretraining_settings),
     StoredHead(AlbertEncoder),
 )
 

@@ -41,7 +41,7 @@ class LibraryTokenizer(Tokenizer):
         """
         self.content, self._names = content, dict(names or {})
         self._file = files[0] if files else "The data"
-        self._library = open_library(content, self._file)
+        self._library = _open(content, self._file)
         prefix = getattr(self._library.model, "continuing_subword_prefix", None)
         tokens = _vocabulary(self._library)
         marks = () if prefix else (WORD_START, _BYTE_BLANK)
@@ -80,7 +80,10 @@ class LibraryTokenizer(Tokenizer):
 
     def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
         """Returns the ids of each raw text. Large batches are encoded in parallel."""
-        return list(map(self._ids_of_text, library_ids(self._library, texts, self._file)))
+        texts = list(map(lone_surrogates_replaced, texts))
+        with library_errors(self._file):
+            found = self._library.encode_batch_fast(texts, add_special_tokens=False)
+        return [self._ids_of_text(encoding.ids) for encoding in found]
 
     def encode_with_offsets(self, text: str) -> Encoding:
         """Returns the ids of a raw text and the ranges of characters of the tokens."""
@@ -130,7 +133,7 @@ def library_errors(source: str) -> Iterator[None]:
         raise UserError(f"{source}: the tokenizers library fails: {reason}") from error
 
 
-def open_library(content: bytes, source: str) -> Any:
+def _open(content: bytes, source: str) -> Any:
     """Returns the library's tokenizer, without truncation, padding and special tokens in texts."""
     import tokenizers  # only needed for tokenizers of other programs
 
@@ -140,14 +143,6 @@ def open_library(content: bytes, source: str) -> Any:
         library.no_padding()
         library.encode_special_tokens = True  # as ordinary text
     return library
-
-
-def library_ids(library: Any, texts: Sequence[str], source: str) -> list[list[int]]:
-    """Returns the ids of texts by a tokenizer of the library."""
-    texts = list(map(lone_surrogates_replaced, texts))
-    with library_errors(source):
-        found = library.encode_batch_fast(texts, add_special_tokens=False)
-    return [encoding.ids for encoding in found]
 
 
 def _vocabulary(library: Any) -> list[str]:

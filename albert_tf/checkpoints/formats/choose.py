@@ -22,7 +22,7 @@ ORIGINAL = "original"
 
 
 class FormatModule(Protocol):
-    """A module that reads and writes one format.
+    """A module that reads and writes one format; see docs/adding_a_format.md.
 
     If the format contains graphs, the module also has `compute(directory, batch)`, which runs them.
     If another library tokenizes texts with the files, the module has `library_ids(directory,
@@ -39,16 +39,10 @@ class FormatModule(Protocol):
         """Opens `StoredModel.checkpoint`. Raises `LoadError` if it cannot be read."""
 
     def unsupported_weights(self, stored: StoredModel) -> list[str]:
-        """Returns the names of unsupported weights; logs a warning about unsupported parts.
-
-        Raises `ValueError` if the format does not support the model.
-        """
+        """Returns the names of unsupported weights; warns of, or rejects, unsupported models."""
 
     def write(self, directory: str, stored: StoredModel) -> None:
-        """Writes a model, except unsupported weights, into an empty directory.
-
-        Raises `ValueError` before writing if the format does not support the model.
-        """
+        """Writes a model, except unsupported weights, into an empty directory."""
 
 
 _SAVED_MODEL_VARIABLES = r"(^|/)variables/variables$"

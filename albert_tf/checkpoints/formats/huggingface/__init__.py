@@ -57,13 +57,7 @@ from albert_tf.data.files import file_exists, write_file
 from albert_tf.data.strict_json import JsonValue, is_number, listed, read_json, shown
 from albert_tf.glue import GLUE_TASKS, glue_task_name
 from albert_tf.labels import Labels, numbered_labels
-from albert_tf.modeling.models import (
-    AlbertForClassification,
-    AlbertForMultipleChoice,
-    AlbertForPretraining,
-    AlbertForQuestionAnswering,
-    AlbertForTokenClassification,
-)
+from albert_tf.modeling import models
 
 CONFIG_FILE = "config.json"
 _KEYS_OF_CONFIG = (*TRANSFORMERS_KEYS, "num_hidden_groups")
@@ -107,10 +101,10 @@ _TOKENS = "AlbertForTokenClassification"
 _CHOICE = "AlbertForMultipleChoice"
 _QUESTIONS = "AlbertForQuestionAnswering"
 _ARCHITECTURES: Mapping[type, str] = {
-    AlbertForClassification: _CLASSIFICATION,
-    AlbertForTokenClassification: _TOKENS,
-    AlbertForMultipleChoice: _CHOICE,
-    AlbertForQuestionAnswering: _QUESTIONS,
+    models.AlbertForClassification: _CLASSIFICATION,
+    models.AlbertForTokenClassification: _TOKENS,
+    models.AlbertForMultipleChoice: _CHOICE,
+    models.AlbertForQuestionAnswering: _QUESTIONS,
 }
 # Names of tasks in `labels.json` by architecture.
 _TASKS = {
@@ -307,7 +301,7 @@ def _choose_architecture(stored: StoredModel) -> str:
     """Returns the class of transformers for the task of the model."""
     shapes = stored.weights.shapes
     model_class = head_in(shapes, stored.task).model_class
-    if model_class is AlbertForPretraining:
+    if model_class is models.AlbertForPretraining:
         has_order = f"{SENTENCE_ORDER_HEAD}output_weights" in shapes
         return "AlbertForPreTraining" if has_order else "AlbertForMaskedLM"
     return _ARCHITECTURES.get(model_class, "AlbertModel")

@@ -20,16 +20,15 @@ from absl import logging
 from albert_tf.checkpoints.formats.huggingface import sentencepiece_messages as messages
 from albert_tf.config import AlbertConfig
 from albert_tf.data.errors import UserError
-from albert_tf.data.files import file_exists, read_file, write_file
+from albert_tf.data.files import file_exists, write_file
 from albert_tf.tokenization.base import SPECIAL_TOKENS, WORD_START, Tokenizer
 from albert_tf.tokenization.library import (
     CONFIG_FILE,
     JSON_FILE,
     LibraryTokenizer,
-    open_library,
+    read_library_tokenizer,
     require_own_rules,
 )
-from albert_tf.tokenization.library import library_ids as ids_of
 from albert_tf.tokenization.sentence_piece import SentencePieceTokenizer
 from albert_tf.tokenization.word_piece import MAX_WORD_LENGTH, WordPieceTokenizer, word_character
 
@@ -43,18 +42,17 @@ _CODES = (range(0xD800), range(0xE000, 0x30000), range(0xE0000, 0xE1000))
 
 def write_tokenizer(directory: str, tokenizer: Tokenizer, config: AlbertConfig) -> None:
     """Writes the files that `AutoTokenizer.from_pretrained` needs."""
-    if isinstance(tokenizer, SentencePieceTokenizer):
-        write_file(os.path.join(directory, SENTENCEPIECE_FILE), tokenizer.model_proto)
-    elif isinstance(tokenizer, LibraryTokenizer):
+    if isinstance(tokenizer, LibraryTokenizer):
         write_file(os.path.join(directory, JSON_FILE), tokenizer.content)
     else:
-        lines = vocabulary_lines(tokenizer.tokens)
-        write_file(os.path.join(directory, WORDPIECE_FILE), lines)
-    try:
-        if not isinstance(tokenizer, LibraryTokenizer):
+        name, content = WORDPIECE_FILE, vocabulary_lines(tokenizer.tokens)
+        if isinstance(tokenizer, SentencePieceTokenizer):
+            name, content = SENTENCEPIECE_FILE, tokenizer.model_proto
+        write_file(os.path.join(directory, name), content)
+        try:
             write_json(directory, JSON_FILE, tokenizer_json(tokenizer))
-    except UserError as error:
-        logging.warning("%s is not written, so `AutoTokenizer` fails: %s", JSON_FILE, error)
+        except UserError as error:
+            logging.warning("%s is not written, so `AutoTokenizer` fails: %s", JSON_FILE, error)
     # The AlbertTokenizer and BertTokenizer of transformers 5 would ignore the rules of the file.
     settings = _settings(tokenizer, config, "PreTrainedTokenizerFast")
     write_json(directory, CONFIG_FILE, settings)
@@ -110,7 +108,7 @@ def library_ids(directory: str, texts: Sequence[str]) -> list[list[int]] | str:
     path = os.path.join(directory, JSON_FILE)
     if not file_exists(path):
         return f"no {JSON_FILE} was written for transformers, see the warning"
-    return ids_of(open_library(read_file(path), path), texts, path)
+    return read_library_tokenizer(path).encode_batch(texts)
 
 
 def write_json(directory: str, name: str, values: dict[str, Any]) -> None:
