@@ -20,11 +20,8 @@ from albert_tf.checkpoints.downloads import (
     CACHE_VARIABLE,
     ENDINGS,
     TAR,
-    bundled_directory,
     cached,
-    fetch,
-    is_bundled,
-    is_released,
+    source_of,
 )
 from albert_tf.checkpoints.errors import LoadError
 from albert_tf.data.files import (
@@ -45,7 +42,6 @@ _MAX_DEPTH = 32  # directories
 _CHUNK = 1 << 20  # bytes
 _SHARED = ("path", "size")  # rejected in a header for all members
 
-_WEB = ("http://", "https://")
 _GZIP = b"\x1f\x8b"  # first bytes of a file
 _GZIP_ERRORS = (gzip.BadGzipFile, zlib.error, EOFError)
 
@@ -55,9 +51,7 @@ _MAX_RATIO, _MAX_EXTRA_BYTES = 100, 100 << 20
 
 def is_indirect(path: str) -> bool:
     """Returns whether a path is a URL, a tar file, or the name of a model."""
-    if path.startswith(_WEB) or is_bundled(path) or is_released(path):
-        return True
-    return path.endswith(ENDINGS) and file_exists(path)
+    return source_of(path) is not None or (path.endswith(ENDINGS) and file_exists(path))
 
 
 def local_directory(path: str) -> str:
@@ -66,8 +60,6 @@ def local_directory(path: str) -> str:
     A tar file is unpacked once, into the cache. Raises `LoadError` if the model cannot be
     downloaded, read or stored, or is damaged or unsafe.
     """
-    if is_bundled(path):
-        return bundled_directory(path)
     try:
         return _innermost(_fetched(path))
     except OSError as error:
@@ -81,9 +73,10 @@ def local_directory(path: str) -> str:
 
 def _fetched(path: str) -> str:
     """Downloads and unpacks a model if necessary; returns its directory."""
-    if not (is_released(path) or path.startswith(_WEB)):
+    source = source_of(path)
+    if source is None:
         return _unpacked(path, cached("unpacked", _cache_name(path)))
-    found = fetch(path)
+    found = source()
     if not found.endswith(TAR):
         return found
     try:

@@ -12,7 +12,7 @@ import http.client
 import os
 import re
 import urllib.request
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from absl import logging
@@ -35,6 +35,7 @@ CACHE_VARIABLE = "ALBERT_TF_HOME"
 _OFFLINE_VARIABLES = ("ALBERT_TF_OFFLINE", "HF_HUB_OFFLINE")
 TAR = ".tar.gz"
 ENDINGS = (".tar", TAR, ".tgz")
+_WEB = ("http://", "https://")
 _CHECKSUM = "#sha256="  # at the end of a URL, before the checksum of the file
 _OFFLINE = f"It is not downloaded, because {' or '.join(_OFFLINE_VARIABLES)} is set."
 
@@ -108,14 +109,24 @@ def check_cached_file(path: str) -> None:
         )
 
 
-def is_released(name: str) -> bool:
-    """Returns whether a name or URL refers to a model that can be downloaded.
+def source_of(name: str) -> Callable[[], str] | None:
+    """Returns a function that obtains the model of a name or URL; `None` for a path.
 
-    Existing paths have priority. "owner/name" is a path if a directory `owner` exists.
+    The function returns the directory of the model, or a tar file to unpack. It raises `LoadError`
+    if the model is damaged or cannot be downloaded, `OSError` if it cannot be stored. Existing
+    paths have priority. "owner/name" is a path if a directory `owner` exists.
     """
-    if _release(name) or _repository(name) in _HUGGING_FACE:
-        return not is_path(name)
-    return _repository(name) is not None and not os.path.lexists(name.split("/")[0])
+    repository, release = _repository(name), _release(name)
+    if name.startswith(_WEB):
+        return functools.partial(_fetch, name, release)
+    if is_bundled(name):
+        return functools.partial(bundled_directory, name)
+    if release:
+        return None if is_path(name) else functools.partial(_fetch, name, release)
+    is_known = repository in _HUGGING_FACE
+    if not repository or (is_path(name) if is_known else os.path.lexists(name.split("/")[0])):
+        return None
+    return functools.partial(_from_hugging_face, repository, name)
 
 
 def is_bundled(name: str) -> bool:
@@ -195,14 +206,9 @@ def suggestion(name: str) -> str:
     )
 
 
-def fetch(name: str) -> str:
-    """Returns the directory of a model, or the path of a tar file to unpack.
-
-    Raises `LoadError` if the model cannot be downloaded, `OSError` if it cannot be stored.
-    """
-    if repository := _repository(name):
-        return _from_hugging_face(repository, name)
-    digest, release = hashlib.sha1(os.fsencode(name)).hexdigest(), _release(name)
+def _fetch(name: str, release: str | None) -> str:
+    """Returns the tar file of a release or URL, or a directory in the cache."""
+    digest = hashlib.sha1(os.fsencode(name)).hexdigest()
     if not release:
         _check_url(name)
     url, directory = name.partition(_CHECKSUM)[0], cached("urls", digest)

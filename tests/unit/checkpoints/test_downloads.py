@@ -21,7 +21,7 @@ from huggingface_hub.utils import filter_repo_objects
 import albert_tf
 from albert_tf.checkpoints import downloads
 from albert_tf.checkpoints.archives import local_directory
-from albert_tf.checkpoints.downloads import is_released
+from albert_tf.checkpoints.downloads import source_of
 from albert_tf.checkpoints.errors import DamagedError, LoadError
 from albert_tf.checkpoints.formats.choose import open_model, open_weights
 from albert_tf.checkpoints.model_choice import choose_model
@@ -125,7 +125,7 @@ class TestNames:
     )
     def test_names_and_urls_of_releases(self, name, release):
         assert downloads._release(name) == release
-        assert is_released(name) == (release is not None)
+        assert source_of(name)
 
     @pytest.mark.parametrize(
         ("name", "repository"),
@@ -150,15 +150,15 @@ class TestNames:
     )
     def test_hugging_face_ids_are_recognized(self, name, repository):
         assert downloads._repository(name) == repository
-        assert is_released(name) == (repository is not None)
+        assert (source_of(name) is not None) == (repository is not None)
 
     def test_existing_paths_have_priority_over_names(self, hub, tmp_path):
         shutil.copytree(hub / "albert_directory", tmp_path / "base_v2")
         assert open_model("base_v2").checkpoint == "base_v2/model.ckpt-best"
         (tmp_path / "albert" / "albert-base-v2").mkdir(parents=True)
-        assert not is_released("albert/albert-base-v2")
-        assert not is_released("albert/absent")
-        assert is_released("albert/albert-base-v1")  # the directory may be a clone
+        assert not source_of("albert/albert-base-v2")
+        assert not source_of("albert/absent")
+        assert source_of("albert/albert-base-v1")  # the directory may be a clone
 
     @pytest.mark.parametrize(
         ("name", "near"),
@@ -427,7 +427,7 @@ class TestHuggingFace:
             return "/cache/snapshots/3f2a"
 
         monkeypatch.setattr(huggingface_hub, "snapshot_download", download)
-        downloads.fetch("runs/film")
+        downloads.source_of("runs/film")()
         assert any("commit 3f2a" in line for line in logs)
 
     def test_error_explains_manual_download(self, repository):
