@@ -11,6 +11,7 @@ import json
 import os
 import unicodedata
 from collections.abc import Callable, Sequence
+from functools import cache
 from itertools import chain, groupby
 from typing import Any
 
@@ -168,14 +169,12 @@ def _replacements(tokenizer: Tokenizer, steps: Sequence[Rules]) -> list[Rules]:
 
 
 def _wordpiece(tokenizer: WordPieceTokenizer) -> Rules:
-    normalizers = [_replace(_characters(lambda c: not word_character(c)), "")]
+    normalizers = [_replace(_class(_is_dropped), "")]
     if tokenizer.do_lower_case:
-        marks = _characters(lambda c: unicodedata.category(c) == "Mn")
-        normalizers += [*_LOWERCASE, _rule("NFD"), _replace(marks, "")]
-    isolated = _characters(lambda c: len(word_character(c)) > 1)
+        normalizers += [*_LOWERCASE, _rule("NFD"), _replace(_class(_is_mark), "")]
     return {
         "normalizers": normalizers,
-        "pretokenizers": [_isolate(isolated), _rule("WhitespaceSplit")],
+        "pretokenizers": [_isolate(_class(_is_isolated)), _rule("WhitespaceSplit")],
         "decoders": [_rule("WordPiece", prefix="##", cleanup=True)],
         "model": _rule(
             "WordPiece",
@@ -220,9 +219,9 @@ def _sentencepiece(tokenizer: SentencePieceTokenizer, proto: Any) -> Rules:
 
 def _clean(tokenizer: SentencePieceTokenizer, spec: Any, normalize: Callable[[str], str]) -> list:
     """Returns the normalizers of `clean_text`, then SentencePiece's own."""
-    rules = [_replace(f"{_characters(str.isspace)}+", " "), _STRIP]
+    rules = [_replace(f"{_class(str.isspace)}+", " "), _STRIP]
     if not tokenizer.keep_accents:
-        rules += [_rule("NFKD"), _replace(_characters(unicodedata.combining), "")]
+        rules += [_rule("NFKD"), _replace(_class(unicodedata.combining), "")]
     if tokenizer.do_lower_case or "a" in normalize("A"):
         rules += _LOWERCASE
     if spec.precompiled_charsmap:
@@ -311,6 +310,21 @@ def _characters(has_property: Callable[[str], Any]) -> str:
         first, *rest = (_escaped(chr(code)) for _, code in run)
         ranges.append(f"{first}-{rest[-1]}" if rest else first)
     return f"[{''.join(ranges)}]"
+
+
+_class = cache(_characters)
+
+
+def _is_mark(character: str) -> bool:
+    return unicodedata.category(character) == "Mn"
+
+
+def _is_dropped(character: str) -> bool:
+    return not word_character(character)
+
+
+def _is_isolated(character: str) -> bool:
+    return len(word_character(character)) > 1
 
 
 def _escaped(character: str) -> str:
