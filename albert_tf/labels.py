@@ -9,10 +9,10 @@ import numpy as np
 from absl import logging
 
 from albert_tf.data.errors import UserError
-from albert_tf.data.rows import LABEL_SEPARATOR
+from albert_tf.data.schema import NO_LABEL
 from albert_tf.data.strict_json import listed, shown
 
-NO_LABEL = ("", "-")  # cells of rows without a label; SNLI uses "-" if annotators disagreed
+LABEL_SEPARATOR = "|"  # between labels in multi-label classification
 _DECIMAL_NUMBER = re.compile(r"\s*[-+]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][-+]?[0-9]+)?\s*")
 _MISSING_VALUES = frozenset({"nan", "none", "null", "na", "n/a", "<na>"})
 _LARGEST_NUMBER = float(np.finfo(np.float32).max)

@@ -13,22 +13,22 @@ from absl import logging
 from albert_tf.classification.settings import LABEL, TEXT_A, TEXT_B
 from albert_tf.data.errors import UserError, visible
 from albert_tf.data.files import file_exists, folder_names
-from albert_tf.data.rows import (
-    LABEL_SEPARATOR,
-    Cells,
-    Row,
-    Table,
-    format_of,
-    is_column_number,
-    read_table,
-)
+from albert_tf.data.rows import format_of, is_column_number
+from albert_tf.data.schema import NO_LABEL
 from albert_tf.data.splits import DEV, TEST, TRAIN
 from albert_tf.data.streams import parse_lines
 from albert_tf.data.strict_json import listed, shown
+from albert_tf.data.tables import Cells, Row, Table, read_table
 from albert_tf.finetuning.metrics import F1_OF_CLASSES
 from albert_tf.finetuning.texts import TextExample
 from albert_tf.glue import GLUE_TASKS, Columns, glue_task_name, plain_name
-from albert_tf.labels import NO_LABEL, Labels, decimal_number, split_labels, warn_of_doubtful_labels
+from albert_tf.labels import (
+    LABEL_SEPARATOR,
+    Labels,
+    decimal_number,
+    split_labels,
+    warn_of_doubtful_labels,
+)
 
 _MANY_CLASSES = 20
 # Cells of a column that stands for one label; other cells are errors.

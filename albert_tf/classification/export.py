@@ -9,9 +9,8 @@ import tensorflow as tf
 
 from albert_tf.checkpoints.signatures import DEFAULT_SIGNATURE, TOKENS_SIGNATURE
 from albert_tf.checkpoints.stored_task import LABELS_FILE
-from albert_tf.data.rows import LABEL_SEPARATOR
 from albert_tf.data.sequences import check_room
-from albert_tf.labels import Labels
+from albert_tf.labels import LABEL_SEPARATOR, Labels
 from albert_tf.modeling.heads import class_outputs
 from albert_tf.modeling.models import AlbertForClassification
 from albert_tf.serving.saved_model import (

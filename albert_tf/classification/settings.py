@@ -5,13 +5,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from albert_tf.data.arguments import as_texts
-from albert_tf.data.rows import LABEL_SEPARATOR
 from albert_tf.finetuning.settings import (
     StepSettings,
     class_weights_setting,
     classifier_dropout_setting,
 )
-from albert_tf.labels import Labels
+from albert_tf.labels import LABEL_SEPARATOR, Labels
 from albert_tf.settings import setting
 
 TEXT_A, TEXT_B, LABEL = "text_a", "text_b", "label"  # default names of columns

@@ -24,7 +24,6 @@ from albert_tf.data.arguments import (
     value_of,
 )
 from albert_tf.data.errors import UserError
-from albert_tf.data.rows import LABEL_SEPARATOR
 from albert_tf.data.sequences import check_room
 from albert_tf.data.streams import regrouped
 from albert_tf.data.strict_json import listed
@@ -32,7 +31,7 @@ from albert_tf.finetuning.in_memory import fit_rows
 from albert_tf.finetuning.metrics import predictions, rounded, scores, warn_of_constant
 from albert_tf.finetuning.predictor import new_predictor
 from albert_tf.finetuning.texts import TextExample, text_examples
-from albert_tf.labels import Labels
+from albert_tf.labels import LABEL_SEPARATOR, Labels
 from albert_tf.modeling.models import AlbertForClassification
 from albert_tf.tokenization.base import Tokenizer
 

@@ -1,4 +1,4 @@
-"""Rows of TSV, CSV and JSON Lines files in UTF-8.
+"""Files as rows: TSV, CSV, JSON Lines, and tables in one JSON value, in UTF-8.
 
 The file name extension determines the format:
 
@@ -6,14 +6,15 @@ The file name extension determines the format:
 * `.csv`: cells separated by commas and quoted if necessary. Spaces after a comma are ignored. If
   there is no comma in the first row, cells may be separated by semicolons, tabs or "|".
 * `.jsonl`, `.ndjson`, `.json`: one JSON object per line; its keys are the columns. Or one JSON
-  value: a list of objects, or a table as written by pandas.
+  value: a list of objects, or a table as written by pandas, see `rows_of`.
+
+All of them become numbered rows of named values. A `Schema` says what the values mean.
 """
 
 import csv
 import io
-import json
 import re
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import chain, islice
@@ -23,21 +24,13 @@ from absl import logging
 
 from albert_tf.data.errors import UserError
 from albert_tf.data.files import decode_utf8, encoding_error, file_exists, read_file
-from albert_tf.data.strict_json import (
-    JsonError,
-    JsonValue,
-    json_values,
-    listed,
-    parse_json,
-    shown,
-    whole_characters,
-)
+from albert_tf.data.strict_json import JsonError, JsonValue, json_values, parse_json
 
-Cells = list[str | None]  # `None`: missing, null, a list or an object in JSON Lines
-Row = tuple[int, Cells]  # number of its first line, from 1, and its cells
+Cells = list[str]
+# Number from 1, or another location; values by column; and the error if the row is malformed.
+Row = tuple[int | str, JsonValue, UserError | None]
 
 _TSV, _CSV, JSON_LINES = "TSV", "CSV", "JSON Lines"
-
 FORMATS: Final = {
     ".tsv": _TSV,
     ".txt": _TSV,
@@ -46,56 +39,54 @@ FORMATS: Final = {
     ".ndjson": JSON_LINES,
     ".json": JSON_LINES,
 }
-
-_WANTED = 'one object per line (JSON Lines), such as {"text_a": "...", "label": "..."}'
 _LARGEST_CELL = 2**31 - 1  # characters
 _LOCATIONS_SHOWN = 5
 _MOST_MALFORMED = 0.01  # share of rows
 _SEPARATORS = ";\t|"  # in CSV files of other programs
-LABEL_SEPARATOR = "|"  # between labels in multi-label classification
 
 
-class DataIssues:
-    """Counts malformed rows of a file or directory by kind.
+@dataclass
+class RowReport:
+    """Counts rows of a file or directory by kind of problem.
 
-    `locations` contains the numbers or names of the rows. Messages call a row `unit`.
+    `locations` contains the numbers or names of the rows by kind. Messages call a row `unit`.
     """
 
-    def __init__(self, path: str, unit: str = "line") -> None:
-        self.path = path
-        self.locations: dict[str, list[int | str]] = {}
-        self.unit = unit
-        self._errors: list[object] = []
+    path: str
+    unit: str = "line"
+    locations: dict[str, list[int | str]] = field(default_factory=dict)
+    errors: list[tuple[str, UserError | str]] = field(default_factory=list)
 
-    def add(self, kind: str, location: int | str, error: object = None) -> None:
+    def add(self, kind: str, location: int | str, error: UserError | str = "") -> None:
         """Counts a row. `kind` is the problem and its treatment, such as "an empty text, kept".
 
-        `error` is the message of `check` if the row is the first malformed one.
+        `error` describes the problem of a malformed row. The first one is shown.
         """
         self.locations.setdefault(kind, []).append(location)
-        self._errors += [error] if error else []
+        self.errors += [(kind, error)] if error else []
 
-    def check(self, num_rows: int) -> None:
-        """Raises ValueError, with the first error, if more than 1% of all rows are malformed."""
-        if len(self._errors) > _MOST_MALFORMED * num_rows:
+    def check(self, num_rows: int, most: float = _MOST_MALFORMED) -> None:
+        """Raises ValueError, with the first error, if too many rows are malformed.
+
+        At most the share `most` of all rows may be malformed, and one row must be well-formed.
+        """
+        count = len(self.errors)
+        if count > most * num_rows or 0 < count == num_rows:
             raise UserError(
-                f"{str(self._errors[0]).removesuffix('.')}. Malformed rows: {len(self._errors)} of "
-                f"{num_rows}. At most {_MOST_MALFORMED:.0%} are accepted and counted."
+                f"{str(self.errors[0][1]).removesuffix('.')}. Malformed rows: {count} of "
+                f"{num_rows}. At most {most:.0%} are accepted and counted."
             )
 
-    @property
-    def format(self) -> str | None:
-        """The format of the file. A single JSON value, which has rows, is not JSON Lines."""
-        return "JSON" if self.unit == "row" else format_of(self.path)
-
     def messages(self) -> list[str]:
-        """Returns a message for each kind, with the number of rows and the first locations."""
-        return [
-            f"rows={len(found)} with {kind} ({self.unit}{'s' * (len(found) > 1)} "
-            f"{', '.join(map(str, found[:_LOCATIONS_SHOWN]))}"
-            f"{', ...' * (len(found) > _LOCATIONS_SHOWN)})"
-            for kind, found in self.locations.items()
-        ]
+        """Returns a message for each kind, with its first locations and its first error."""
+        messages = []
+        for kind, found in self.locations.items():
+            unit = f"{self.unit}{'s' * (len(found) > 1)}"
+            shown = ", ".join(map(str, found[:_LOCATIONS_SHOWN]))
+            more = ", ..." * (len(found) > _LOCATIONS_SHOWN)
+            first = next((f". The first: {e}" for name, e in self.errors if name == kind), "")
+            messages.append(f"rows={len(found)} with {kind} ({unit} {shown}{more}){first}")
+        return messages
 
     def log(self) -> None:
         """Logs a warning for each kind."""
@@ -104,51 +95,30 @@ class DataIssues:
 
 
 @dataclass
-class Table:
-    """A file as rows of cells.
+class Rows:
+    """The rows of a file or directory.
 
     Attributes:
-        path: the file.
-        columns: names in the header, or keys of the objects; `None` for a file without a header.
-        width: number of cells in the header, or in the first row.
-        rows: can be iterated over once, which fills `issues`.
-        header: the cells of the header; `None` for JSON Lines and files without a header.
+        path: the file or directory.
+        format: its format, for the log.
+        columns: names in the header, or "0", "1", ... without a header. In JSON files: the keys of
+            all objects, and those of inner objects as "outer.inner".
+        rows: can be iterated over once.
+        unit: what the numbers of rows count.
+        has_header: whether the columns have names.
+        report: counts the malformed rows.
     """
 
     path: str
-    columns: list[str] | None
-    width: int
-    rows: Iterator[Row]
-    issues: DataIssues = field(repr=False)
-    header: Cells | None = None
+    format: str
+    columns: Sequence[str]
+    rows: Iterator[Row] = field(default_factory=lambda: iter(()))
+    unit: str = "line"
+    has_header: bool = True
+    report: RowReport = field(init=False, repr=False)
 
-    def index(self, column: str, name: str) -> int:
-        """Returns the index of a column, given its name, or its number if there is no header.
-
-        Raises ValueError, with the argument `name`, if there is no such column, or several.
-        """
-        if self.columns is None:
-            if is_column_number(column) and int(column) < self.width:
-                return int(column)
-            raise UserError(
-                f"`{name}` must be a number from 0 to {self.width - 1}, because {self.path} is "
-                f"read without a header and has {self.width} columns. Received: {column!r}"
-            )
-        count = self.columns.count(column)
-        if count != 1:
-            advice = f"`{name}` selects the column, by number if the file has no header."
-            if self.width == 1 and (other := re.search(f"[,{_SEPARATORS}]", self.columns[0])):
-                advice = f"Separated by {other[0]!r}? Use commas in .csv files, otherwise tabs."
-            raise UserError(
-                f"{self.path} has {count or 'no'} column{'s' * (count > 1)} named {column!r}. Its "
-                f"columns: {listed(self.columns)}. {advice}"
-            )
-        return self.columns.index(column)
-
-
-def is_column_number(column: str) -> bool:
-    """Returns whether a column is given as a number."""
-    return re.fullmatch("[0-9]{1,9}", column) is not None
+    def __post_init__(self) -> None:
+        self.report = RowReport(self.path, self.unit)
 
 
 def format_of(path: str) -> str | None:
@@ -156,85 +126,75 @@ def format_of(path: str) -> str | None:
     return next((kind for end, kind in FORMATS.items() if path.lower().endswith(end)), None)
 
 
-def read_table(
-    path: str,
-    *,
-    is_header: Callable[[Cells], bool] = lambda cells: True,
-    list_columns: Collection[str] = (),
-    multi_label: bool = False,
-) -> Table:
-    """Opens a file as a table.
+def is_column_number(column: str) -> bool:
+    """Returns whether a column is given as a number."""
+    return re.fullmatch("[0-9]{1,9}", column) is not None
 
-    Blank lines are skipped. If the file has a single column, blank lines before the last row are
-    rows with an empty cell.
+
+def read_rows(
+    path: str, *, is_header: Callable[[Cells], bool] = lambda cells: True, wanted: str = ""
+) -> Rows:
+    """Opens a file as rows.
+
+    Blank lines are skipped and counted. If the file has a single column, blank lines before the
+    last row are rows with an empty cell.
 
     Args:
-        path: the file. ValueError is raised if it is missing or malformed.
-        is_header: returns whether the first row contains the column names. Ignored for JSON Lines.
-        list_columns: columns of JSON files that may contain lists of labels, which are joined by
-            "|".
-        multi_label: whether a list may contain several labels.
+        path: the file. ValueError is raised if it is missing, empty, or contains no object.
+        is_header: returns whether the first row contains the column names. Ignored for JSON.
+        wanted: an example of the expected objects, for errors.
     """
     kind = format_of(path)
     if kind is None:
         raise UserError(
             f"The file name must end in one of {', '.join(FORMATS)}. Received: {path!r}"
         )
-    text, issues = read_text(path), DataIssues(path)
+    text = read_text(path)
     if kind == JSON_LINES:
-        return _json_table(path, text, issues, list_columns, multi_label)
-    rows = _tsv_rows(text) if kind == _TSV else _csv_rows(path, text)
-    blanks: list[Row] = []
-    for line, first in rows:
-        if any((cell or "").strip() for cell in first) or len(first) > 1:
+        return _json_rows(path, text, wanted)
+    lines = _tsv_lines(text) if kind == _TSV else _csv_lines(path, text)
+    blanks = []
+    for number, first in lines:
+        if any(map(str.strip, first)) or len(first) > 1:
             break
-        blanks.append((line, first))
+        blanks.append((number, first))
     else:
         raise UserError(f"{path} is empty.")
-    if not is_header(first):
-        rows = _filled(chain(blanks, [(line, first)], rows), len(first), issues)
-        return Table(path, None, len(first), rows, issues)
-    columns = [(cell or "").strip() for cell in first]
-    while columns and not columns[-1]:  # delimiters at the end of every row
-        columns.pop()
-    rows = _filled(rows, len(columns), issues)
-    return Table(path, columns, len(columns), rows, issues, header=first)
+    rows = Rows(path, kind, [cell.strip() for cell in first], has_header=is_header(first))
+    if rows.has_header:
+        while rows.columns and not rows.columns[-1]:  # delimiters at the end of every row
+            rows.columns = rows.columns[:-1]
+    else:
+        rows.columns = [*map(str, range(len(first)))]
+        lines, first = chain(blanks, [(number, first)], lines), []
+    rows.rows = _named(rows, lines, first)
+    return rows
 
 
-def _json_table(
-    path: str, text: str, issues: DataIssues, list_columns: Collection[str], multi_label: bool
-) -> Table:
-    objects = json_objects(path, text, _WANTED, issues)
-    rows: list[tuple[int, dict[str, Any]]] = []
-    for line, value in objects:
-        if isinstance(value, UserError):
-            issues.add("malformed JSON", line, value)
-        rows.append((line, value if isinstance(value, dict) else {}))
-    issues.check(len(objects))
-    columns = rows[0][1] if len(rows) == 1 else {}
-    if columns and all(isinstance(cells, list) for cells in columns.values()):
-        issues.unit = "row"
-        lengths = sorted({len(cells) for cells in columns.values()})
-        if len(lengths) > 1:
-            raise UserError(f"The lists in {path} must have the same length. Received: {lengths}")
-        table = zip(*columns.values(), strict=True)
-        rows = [(n, dict(zip(columns, row, strict=True))) for n, row in enumerate(table, start=1)]
-    for line, row in rows:
-        for key in list_columns:
-            if isinstance(labels := row.get(key), list):
-                parts = [_cell(part) or "" for part in labels]
-                is_right = all(part.strip() and LABEL_SEPARATOR not in part for part in parts)
-                if not is_right or (len(parts) > 1 and not multi_label):
-                    raise UserError(
-                        f"{issues.unit} {line} of {path} must have a list of labels without "
-                        f"{LABEL_SEPARATOR!r} as {key!r}; several labels need `multi_label`. "
-                        f"Received: {shown(labels)}"
-                    )
-                row[key] = LABEL_SEPARATOR.join(parts) if parts or multi_label else None
-    keys = list(dict.fromkeys(key for _, row in rows for key in row))
-    # A malformed line has no cells.
-    cells = ((line, [_cell(row.get(key)) for key in keys if row]) for line, row in rows)
-    return Table(path, keys, len(keys), cells, issues)
+def _named(rows: Rows, lines: Iterator[tuple[int, Cells]], header: Cells) -> Iterator[Row]:
+    """Yields the cells of each line by column. Lines with a wrong number of cells are malformed."""
+    columns, ending = rows.columns, f" of {rows.path}"
+    width = len(columns)
+    blanks: list[int] = []
+    for number, cells in lines:
+        if not cells or (len(cells) == 1 < width and not cells[0].strip()):
+            blanks.append(number)
+            continue
+        for blank in blanks:
+            if width == 1:
+                yield blank, JsonValue({columns[0]: ""}, f"line {blank}{ending}"), None
+            else:
+                rows.report.add("nothing in them, skipped", blank)
+        blanks.clear()
+        where, problem = f"line {number}{ending}", None
+        if len(cells) > width and not any(cells[width:]):
+            del cells[width:]
+        if len(cells) != width:
+            few = "few" if len(cells) < width else "many"
+            problem = UserError(f"{where} has too {few} columns: {len(cells)} instead of {width}.")
+        elif cells == header:
+            problem = UserError(f"{where} has the header again.")
+        yield number, JsonValue(dict(zip(columns, cells, strict=False)), where), problem
 
 
 def read_text(path: str) -> str:
@@ -250,15 +210,15 @@ def read_text(path: str) -> str:
     return text
 
 
-def _tsv_rows(text: str) -> Iterator[Row]:
+def _tsv_lines(text: str) -> Iterator[tuple[int, Cells]]:
     # The module `csv` would end a row at a single carriage return.
     for number, line in enumerate(text.removesuffix("\n").split("\n"), start=1):
         line = line.rstrip("\r")
-        yield number, [*line.split("\t")] if line else []
+        yield number, line.split("\t") if line else []
 
 
-def _csv_rows(path: str, text: str) -> Iterator[Row]:
-    rows: list[Row] = []
+def _csv_lines(path: str, text: str) -> Iterator[tuple[int, Cells]]:
+    rows: list[tuple[int, Cells]] = []
     line = 1
     limit = csv.field_size_limit(_LARGEST_CELL)  # of all readers in this process
     try:
@@ -268,7 +228,7 @@ def _csv_rows(path: str, text: str) -> Iterator[Row]:
             io.StringIO(text, newline=""), delimiter=separator, strict=True, skipinitialspace=True
         )
         for cells in reader:
-            rows.append((line, [*cells]))
+            rows.append((line, cells))
             line = reader.line_num + 1
     except csv.Error as error:
         raise UserError(
@@ -297,42 +257,47 @@ def _separator(path: str, text: str) -> tuple[str, str]:
     return others[0], text
 
 
-def _filled(rows: Iterator[Row], width: int, issues: DataIssues) -> Iterator[Row]:
-    """Skips blank lines. If there is a single column, keeps blank lines before the last row."""
-    blanks: list[int] = []
-    for line, cells in rows:
-        if not cells or (len(cells) == 1 < width and not (cells[0] or "").strip()):
-            blanks.append(line)
-            continue
-        for blank in blanks:
-            if width == 1:
-                yield blank, [""]
-            else:
-                issues.add("nothing in them, skipped", blank)
-        blanks.clear()
-        yield line, cells
-
-
-def json_objects(
-    path: str, text: str, wanted: str, issues: DataIssues
-) -> list[tuple[int, dict[str, Any] | UserError]]:
-    """Returns the rows of a JSON file, numbered from 1: objects, or errors for malformed lines.
-
-    Rows of JSON Lines are numbered by line; blank lines are skipped. Errors describe objects by
-    `wanted`. If the file is one JSON value, see `_table_rows`, the unit of `issues` becomes "row".
-    """
+def _json_rows(path: str, text: str, wanted: str) -> Rows:
+    kind, unit = JSON_LINES, "line"
+    found: list[tuple[int, Any]] | None = None
     with suppress(JsonError):
         first, *others = (value for _, value in islice(json_values(text, path), 2))
-        if not others and (table := _table_rows(first)) is not None:
-            issues.unit = "row"
-            return [*enumerate(table, start=1)]
-        if not others and isinstance(first, dict):
-            return [(1, first)]
-    lines = enumerate(text.split("\n"), start=1)
-    return [(at, json_object(path, line, at, wanted)) for at, line in lines if line.strip()]
+        if not others and (table := rows_of(first)) is not None:
+            kind, unit, found = "JSON", "row", [*enumerate(table, start=1)]
+        elif not others and isinstance(first, dict):
+            found = [(1, first)]
+    if found is None:
+        lines = enumerate(text.split("\n"), start=1)
+        found = [(at, parse_row(path, line, at, wanted)) for at, line in lines if line.strip()]
+    columns: dict[str, None] = {}
+    for _, row in found:
+        for key, value in row.items() if isinstance(row, dict) else ():
+            columns.setdefault(key)
+            if isinstance(value, dict):
+                columns.update(dict.fromkeys(f"{key}.{inner}" for inner in value))
+    if not found:
+        raise UserError(f"{path} contains no rows.")
+    if not columns and isinstance(found[0][1], UserError):
+        raise found[0][1]
+    return Rows(path, kind, [*columns], _values(path, unit, found), unit)
 
 
-def json_object(path: str, line: str, number: int, wanted: str) -> dict[str, Any] | UserError:
+def _values(path: str, unit: str, rows: list[tuple[int, Any]]) -> Iterator[Row]:
+    for number, row in rows:
+        problem = row if isinstance(row, UserError) else None
+        yield number, JsonValue({} if problem else row, f"{unit} {number} of {path}"), problem
+
+
+def value_at(row: JsonValue, column: str) -> JsonValue | None:
+    """Returns the value in a column, see `Rows.columns`; `None` if it is missing or null."""
+    if (found := row.get(column)) is not None or "." not in column:
+        return found
+    outer, inner = column.split(".", 1)
+    found = row.get(outer)
+    return found.get(inner) if found is not None and isinstance(found.value, dict) else None
+
+
+def parse_row(path: str, line: str, number: int, wanted: str) -> dict[str, Any] | UserError:
     """Returns the object in a line, or the error if the line is malformed."""
     try:
         row = parse_json(line, path, line=number)
@@ -343,29 +308,36 @@ def json_object(path: str, line: str, number: int, wanted: str) -> dict[str, Any
         return UserError(f"{error} Expected: {wanted}.")
 
 
-def _table_rows(value: Any) -> list[dict[str, Any]] | None:
+def rows_of(value: Any) -> list[dict[str, Any]] | None:
     """Returns the rows of a table in one JSON value, or `None`.
 
-    A table is a list of objects, or an object written by pandas: "data" with a list of objects, or
-    with lists of cells for "columns"; cells by column; or rows by index.
+    A table is a list of objects, or an object with a list per column, or an object written by
+    pandas: "data" with a list of objects, or with lists of cells for "columns"; cells by column and
+    index; or rows by index.
     """
-    if isinstance(value, dict) and isinstance(value.get("data"), list):
-        columns, value = value.get("columns"), value["data"]
-        if isinstance(columns, list) and all(isinstance(cells, list) for cells in value):
-            value = [dict(zip(columns, cells, strict=False)) for cells in value]
-    elif isinstance(value, dict) and all(isinstance(part, dict) for part in value.values()):
-        parts = [*value.values()]
-        numbers = [all(map(str.isdigit, keys)) for keys in (value, *parts[:1])]
-        if numbers == [True, False] or (numbers == [False, False] and len(parts) > len(parts[0])):
-            value = parts
-        else:
-            value = [{name: value[name].get(key) for name in value} for key in chain(*parts[:1])]
-    is_table = isinstance(value, list) and all(isinstance(row, dict) for row in value)
-    return value if is_table else None
+    parts = [*value.values()] if isinstance(value, dict) else []
+    match value:
+        case {"columns": [*columns], "data": [*data]} if _are(list, data):
+            value = [dict(zip(columns, row, strict=False)) for row in data]
+        case {"data": [*data]}:
+            value = data
+        case {} if _are(list, parts) and len({*map(len, parts)}) == 1:
+            value = [dict(zip(value, row, strict=True)) for row in zip(*parts, strict=True)]
+        case {} if _are(dict, parts):
+            value = parts if _are_rows(value, *parts[:1]) else _transposed(value)
+    return value if isinstance(value, list) and _are(dict, value) else None
 
 
-def _cell(value: Any) -> str | None:
-    """Returns a JSON value as text; `None` for null, a list or an object."""
-    if value is None or isinstance(value, list | dict):
-        return None
-    return whole_characters(value) if isinstance(value, str) else json.dumps(value)
+def _are(kind: type, values: Iterable[Any]) -> bool:
+    return all(isinstance(value, kind) for value in values)
+
+
+def _are_rows(outer: dict[str, Any], first: Collection[str] = ()) -> bool:
+    """Returns whether the outer keys are an index: numbers, or more keys than inner ones."""
+    numbers = [all(map(str.isdigit, keys)) for keys in (outer, first)]
+    return numbers == [True, False] or (not any(numbers) and len(outer) > len(first))
+
+
+def _transposed(columns: dict[str, dict[str, Any]]) -> list[dict[str, Any]]:
+    index = next(iter(columns.values()), {})
+    return [{name: columns[name].get(key) for name in columns} for key in index]

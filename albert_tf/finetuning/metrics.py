@@ -13,8 +13,7 @@ import numpy as np
 from absl import logging
 from scipy import special, stats
 
-from albert_tf.data.rows import LABEL_SEPARATOR
-from albert_tf.labels import Labels, label_cell
+from albert_tf.labels import LABEL_SEPARATOR, Labels, label_cell
 
 _FEWEST = 10  # fewer predictions can be the same by chance
 _NEARLY_ALL = 0.98  # share of a true value that a model may always predict

@@ -1,7 +1,7 @@
 """Questions with options: custom JSON or CSV files, or RACE.
 
 A row has `context`, `question`, `options` (a list of 2 to 26 texts), `label` and optionally `id`,
-or the keys of another data set in `_FORMATS`. A label is a number from 0, a letter ("A" is the
+or the keys of another data set in `_KEYS`. A label is a number from 0, a letter ("A" is the
 first option), or the text of an option.
 
 RACE contains passages of English examinations and questions with 4 options. The directory of a
@@ -14,8 +14,8 @@ import os
 import re
 import string
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -24,7 +24,8 @@ from absl import logging
 from albert_tf.data.errors import UserError
 from albert_tf.data.files import folder_names
 from albert_tf.data.parallel import progress
-from albert_tf.data.rows import JSON_LINES, DataIssues, json_objects, read_table, read_text
+from albert_tf.data.rows import Row, Rows, read_rows, read_text
+from albert_tf.data.schema import NO_LABEL, Field, Schema, as_is, log_counts
 from albert_tf.data.splits import TEST, TRAIN
 from albert_tf.data.strict_json import (
     JsonError,
@@ -34,10 +35,10 @@ from albert_tf.data.strict_json import (
     json_values,
     listed,
 )
-from albert_tf.labels import NO_LABEL
 
 MIDDLE, HIGH = LEVELS = "middle", "high"  # of RACE
 _NUM_OPTIONS = 4
+_RACE = ("context", "question", "options", "label", "name", "level")
 
 _FEWEST_LABELS = 10  # fewer labels can be the same by chance
 LETTERS = string.ascii_uppercase  # names of options, in their order
@@ -48,7 +49,7 @@ _WANTED = (
 )
 # The keys of context ("" if there is none), question, options and label. The options are a list, or
 # have a key each. If labels are not numbers from 0, the last element contains the possible labels.
-_FORMATS = (
+_KEYS = (
     ("context", "question", "options", "label", ""),
     ("article", "question", "options", "answer", ""),
     ("sent1", "sent2", "ending[0-9]", "label", ""),
@@ -59,6 +60,7 @@ _FORMATS = (
     ("dialogue", "question", "choice", "answer", ""),
     ("premise", "question", "choice[12]", "label", ""),
     ("", "question", "choices", "answerKey", ""),
+    ("", "question.stem", "question.choices", "answerKey", ""),
     ("", "question_stem", "choices", "answerKey", ""),
     ("", "goal", "sol[12]", "label", ""),
     ("", "sentence", "option[12]", "answer", "12"),
@@ -93,90 +95,39 @@ class ChoiceExample:
 
 
 def read_choices(path: str, *, split: str = TRAIN) -> list[ChoiceExample]:
-    """Reads a custom JSON, CSV or TSV file.
+    """Reads a custom JSON, CSV or TSV file; see `Schema.read`.
 
-    In train and dev, questions without a label (missing, null, "" or "-") are skipped and counted.
-    Labels of a test file are used only if all are valid. The default `id` is the number of the
-    question, from 0. Malformed rows are skipped and counted.
-
-    Raises:
-        ValueError: the file is missing or empty, more than 1% of its rows are malformed, or there
-            is no label in train or dev.
+    The default `id` is the number of the question, from 0.
     """
-    issues = DataIssues(path)
-    objects = _objects(path, issues)
-    keys = listed(next((row for _, row in objects if isinstance(row, dict)), ()))
-    logging.info("Reading %s as %s (%s)", path, issues.format or JSON_LINES, keys)
-    rows = []
     given: set[str] = set()  # labels that are numbers from 0, letters or texts
-    for number, (line, row) in enumerate(objects):
-        try:
-            if isinstance(row, UserError):
-                raise row
-            entry = JsonValue(row, f"{issues.unit} {line} of {path}")
-            context, question, options, label, names = _parts(entry)
-            find = partial(_label, names=names)
-            index = _label_or_none(find, label, options, split)
-            name = entry.get("id") or entry.get("example_id")
-            example_id = str(number) if name is None else _text(name)
-            rows.append((line, ChoiceExample(example_id, context, question, options, index)))
-            if label is not None and index is not None and not names:
-                given.add("text" if label.value in options else str(label.value))
-        except UserError as error:
-            issues.add("malformed values, skipped", line, error)
-    issues.check(len(objects))
+
+    def find_label(value: JsonValue, values: Mapping[str, Any]) -> int | None:
+        texts, names = values["options"]
+        if value.value == "":
+            return None
+        index = _label(value, texts, names)
+        if not names:
+            given.add("text" if value.value in texts else str(value.value))
+        return index
+
+    schema = Schema(_example, _LAYOUTS, find_label, "question")
+    examples = schema.read(read_rows(path, wanted=_WANTED), split)
     if given and all(map(str.isdigit, given)) and "0" not in given:
         logging.warning(
             "%s: all labels are numbers, and none is 0. Numbers count from 0: 1 selects the second "
             "option. If they count from 1, subtract 1, or use letters",
             path,
         )
-    return _finish(rows, split, issues, f" The keys of its first row: {keys}.")
+    return _logged(path, split, examples)
 
 
-def _objects(path: str, issues: DataIssues) -> list[tuple[int, dict[str, Any] | UserError]]:
-    """Returns the rows of a file as objects, or errors, with their numbers."""
-    if not path.lower().endswith((".csv", ".tsv")):
-        return json_objects(path, read_text(path), _WANTED, issues)
-    table = read_table(path)
-    rows: list[tuple[int, dict[str, Any] | UserError]] = []
-    for line, cells in table.rows:
-        row = dict(zip(table.columns or (), cells, strict=False))
-        problem = UserError(f"line {line} of {path} has {len(cells)} columns, not {table.width}.")
-        rows.append((line, row if len(cells) == table.width else problem))
-    return rows
-
-
-def _parts(
-    row: JsonValue,
-) -> tuple[str, str, tuple[str, ...], JsonValue | None, Sequence[object]]:
-    """Returns context, question, options, label and possible labels; see `_FORMATS`."""
-    values = row.members()
-    if "question" in values and isinstance(values["question"].value, dict):  # ARC as published
-        values |= values["question"].members()
-        values["question"] = values["question"]["stem"]
-    for context, question, pattern, label, names in _FORMATS:
-        found = [values[key] for key in sorted(values) if re.fullmatch(pattern, key)]
-        is_list = len(found) == 1 and isinstance(found[0].value, list | dict)
-        if {context, question} - {""} <= values.keys() and (is_list or len(found) > 1):
-            options, choices = _options(found[0]) if is_list else (found, names)
-            texts = tuple(map(_text, options))
-            if not 2 <= len(texts) <= len(LETTERS):
-                raise row.error(f"an object whose options are 2 to {len(LETTERS)} texts")
-            passage = _text(values[context]) if context else ""
-            return passage, _text(values[question]), texts, values.get(label), choices or names
-    known = "; ".join(", ".join(filter(None, keys[:4])) for keys in _FORMATS)
-    raise JsonError(f"{row.where} has the keys {listed(values)}. Expected one of: {known}.")
-
-
-def _options(value: JsonValue) -> tuple[list[JsonValue], list[object]]:
-    """Returns a list of options, and their names if they have names."""
-    if isinstance(value.value, dict):
-        return value["text"].elements(), [name.value for name in value["label"].elements()]
-    found = value.elements()
-    if not all(isinstance(option.value, dict) for option in found):
-        return found, []
-    return [option["text"] for option in found], [option["label"].value for option in found]
+def _logged(path: str, split: str, examples: list[ChoiceExample]) -> list[ChoiceExample]:
+    """Logs the labels of examples. Warns if all labels are equal."""
+    counts = Counter(LETTERS[e.label] for e in examples if e.label is not None)
+    log_counts(path, split, "question", len(examples), dict(sorted(counts.items())))
+    if len(counts) == 1 and len(examples) >= _FEWEST_LABELS:
+        logging.warning("%s: all %d questions have the label %s", path, len(examples), *counts)
+    return examples
 
 
 def _text(value: JsonValue) -> str:
@@ -184,6 +135,47 @@ def _text(value: JsonValue) -> str:
     if isinstance(value.value, list):
         return "\n".join(text.whole_text() for text in value.elements())
     return json.dumps(value.value) if is_number(value.value) else value.whole_text()
+
+
+def _options(value: JsonValue, names: str) -> tuple[tuple[str, ...], Sequence[object]]:
+    """Returns options, and their names if they have names."""
+    given: list[JsonValue] = []
+    if isinstance(value.value, dict):
+        found, given = value["text"].elements(), value["label"].elements()
+    elif all(isinstance(option.value, dict) for option in value.elements()):
+        found = [option["text"] for option in value.elements()]
+        given = [option["label"] for option in value.elements()]
+    else:
+        found = value.elements()
+    if not 2 <= len(found) <= len(LETTERS):
+        raise value.error(f"2 to {len(LETTERS)} texts")
+    return tuple(map(_text, found)), [name.value for name in given] or names
+
+
+def _layout(context: str, question: str, options: str, label: str, names: str) -> dict[str, Field]:
+    fields = {"context": Field((context,), _text)} if context else {}
+    return fields | {
+        "question": Field((question,), _text),
+        "options": Field((options,), partial(_options, names=names), is_pattern=True),
+        "label": Field((label,), as_is, is_required=False),
+        "name": Field(("id", "example_id"), _text, is_required=False),
+    }
+
+
+_LAYOUTS = tuple(_layout(*keys) for keys in _KEYS)
+
+
+def _example(
+    index: int,
+    number: object,
+    question: str,
+    options: tuple[tuple[str, ...], Sequence[object]],
+    label: int | None,
+    name: str | None,
+    context: str = "",
+) -> ChoiceExample:
+    example_id = str(index) if name is None else name
+    return ChoiceExample(example_id, context, question, options[0], label)
 
 
 def _label(value: JsonValue, options: Sequence[str], names: Sequence[object] = ()) -> int:
@@ -216,61 +208,6 @@ def _label(value: JsonValue, options: Sequence[str], names: Sequence[object] = (
     return found.pop()
 
 
-def _label_or_none(
-    find: Callable[[JsonValue, Sequence[str]], int],
-    value: JsonValue | None,
-    options: Sequence[str],
-    split: str,
-) -> int | None:
-    """Returns the index of the correct option. `None` if missing, or if invalid in test data."""
-    if value is None or value.value in (None, ""):
-        return None
-    if value.value in NO_LABEL and value.value not in options:
-        return None
-    try:
-        return find(value, options)
-    except ValueError:
-        if split != TEST:
-            raise
-        return None
-
-
-def _finish(
-    rows: Sequence[tuple[int | str, ChoiceExample]], split: str, issues: DataIssues, keys: str = ""
-) -> list[ChoiceExample]:
-    """Skips train and dev examples without a label, and logs counts."""
-    unlabelled = [location for location, example in rows if example.label is None]
-    if not rows or (split != TEST and len(unlabelled) == len(rows)):
-        what = "question has a label" if rows else "question exists"
-        raise UserError(f"No {what} in {issues.path}, the {split} data.{keys}")
-    examples = [example for _, example in rows]
-    kind = "no label, skipped"
-    if split != TEST:
-        examples = [example for example in examples if example.label is not None]
-    elif unlabelled:
-        kind = "no label, while other questions have labels: all labels are ignored"
-        examples = [replace(example, label=None) for example in examples]
-    for location in unlabelled if len(unlabelled) < len(rows) else []:
-        issues.add(kind, location)
-    issues.log()
-    counts = Counter(example.label for example in examples if example.label is not None)
-    labels = ", ".join(f"{LETTERS[label]}: {counts[label]}" for label in sorted(counts))
-    logging.info(
-        "%s: %d questions (%s), %d passages, up to %d options, %s",
-        issues.path,
-        len(examples),
-        split,
-        len({example.context for example in examples}),
-        max(len(example.options) for example in examples),
-        f"labels {labels}" if counts else "without labels, so predictions are not scored",
-    )
-    if len(counts) == 1 and len(examples) >= _FEWEST_LABELS:
-        logging.warning(
-            "%s: all %d questions have the label %s", issues.path, len(examples), labels[0]
-        )
-    return examples
-
-
 def chosen_levels(high_only: bool, middle_only: bool) -> tuple[str, ...]:
     """Returns the levels that the two settings select; raises ValueError if both are set."""
     if high_only and middle_only:
@@ -293,15 +230,21 @@ def read_race(data_dir: str, split: str, *, levels: Sequence[str] = LEVELS) -> l
     folder, own = os.path.join(data_dir, "RACE", split), os.path.join(data_dir, split)
     if not folder_names(folder) and folder_names(own):
         folder = own
-    issues = DataIssues(folder, "passage")
-    rows: list[tuple[str, ChoiceExample]] = []
+    rows = Rows(folder, "RACE", _RACE, unit="passage")
+    rows.rows = _questions(rows, data_dir, levels, split)
+    fields = {name: Field((name,), as_is, name != "label") for name in _RACE}
+    schema = Schema(_race_example, [fields], what="question")
+    return _logged(folder, split, schema.read(rows, split))
+
+
+def _questions(rows: Rows, data_dir: str, levels: Sequence[str], split: str) -> Iterator[Row]:
+    """Yields the questions about all passages. Raises ValueError if a passage is malformed."""
     for level in filter(levels.__contains__, LEVELS):
-        for location, passage in _passages(folder, level, data_dir):
-            examples = _examples(passage, location, level, split)
-            rows += [(location, example) for example in examples]
-            if not examples:
-                issues.add("no question", location)
-    return _finish(rows, split, issues)
+        for location, passage in _passages(rows.path, level, data_dir):
+            questions = list(_examples(passage, location, level, split))
+            yield from ((location, question, None) for question in questions)
+            if not questions:
+                rows.report.add("no question", location)
 
 
 def _passages(folder: str, level: str, data_dir: str) -> Iterator[tuple[str, JsonValue]]:
@@ -324,8 +267,8 @@ def _passages(folder: str, level: str, data_dir: str) -> Iterator[tuple[str, Jso
             yield location, JsonValue(content, f"{path}, line {line}")
 
 
-def _examples(passage: JsonValue, location: str, level: str, split: str) -> list[ChoiceExample]:
-    """Returns the questions about a passage."""
+def _examples(passage: JsonValue, location: str, level: str, split: str) -> Iterator[JsonValue]:
+    """Yields the questions about a passage by the names in `_RACE`."""
     article, questions = passage["article"].whole_text(), passage["questions"].elements()
     options, answers = passage["options"].elements(), passage.get("answers")
     labels: list[JsonValue | None] = [*answers.elements()] if answers else []
@@ -338,19 +281,27 @@ def _examples(passage: JsonValue, location: str, level: str, split: str) -> list
     name = passage.get("id")
     # Default: the ids of the download, such as middle13.txt for `middle/13.txt`.
     example_id = _text(name) if name else location.replace("/", "", 1)
-    examples = []
     for question, choices, label in zip(questions, options, labels, strict=True):
         texts = tuple(option.whole_text() for option in choices.elements())
         if len(texts) != _NUM_OPTIONS:
             raise choices.error(f"a list of {_NUM_OPTIONS} options")
-        number = _label_or_none(_letter_label, label, texts, split)
-        example = ChoiceExample(example_id, article, question.whole_text(), texts, number, level)
-        examples.append(example)
-    return examples
+        number = _letter_label(label, split)
+        row = article, question.whole_text(), texts, number, example_id, level
+        yield JsonValue(dict(zip(_RACE, row, strict=True)), passage.where)
 
 
-def _letter_label(answer: JsonValue, options: Sequence[str]) -> int:
-    letters = LETTERS[: len(options)]
+def _letter_label(answer: JsonValue | None, split: str) -> int | None:
+    """Returns the index of an option. `None` if missing, or if invalid in test data."""
+    letters = LETTERS[:_NUM_OPTIONS]
+    if answer is None or answer.value in (None, *NO_LABEL):
+        return None
     if answer.value not in tuple(letters):
+        if split == TEST:
+            return None
         raise answer.error(f"one of {', '.join(letters)}")
     return letters.index(answer.value)
+
+
+def _race_example(index: int, location: object, **values: Any) -> ChoiceExample:
+    found = {name: getattr(value, "value", value) for name, value in values.items()}
+    return ChoiceExample(found.pop("name"), **found)

@@ -10,8 +10,9 @@ from typing import Any
 from absl import logging
 
 from albert_tf.data.errors import UserError
-from albert_tf.data.rows import DataIssues, read_table, read_text
+from albert_tf.data.rows import read_text
 from albert_tf.data.strict_json import JsonError, JsonValue, json_values, listed, shown
+from albert_tf.data.tables import DataIssues, read_table
 from albert_tf.squad.locate_answers import locate_answer
 
 WANTED = (

@@ -14,8 +14,8 @@ from absl import logging
 
 from albert_tf.data.errors import UserError
 from albert_tf.data.parallel import OrderedMap, progress, worker_processes
-from albert_tf.data.rows import DataIssues
 from albert_tf.data.sequences import TokenSequences, starts_of
+from albert_tf.data.tables import DataIssues
 from albert_tf.squad.data import Question, SquadData
 from albert_tf.tokenization.base import Tokenizer
 from albert_tf.tokenization.piece_counts import counting

@@ -22,7 +22,6 @@ from albert_tf.checkpoints.loading import build_kind, check_model, open_with_tok
 from albert_tf.checkpoints.stored_task import THRESHOLD, StoredTask
 from albert_tf.data.arguments import as_list, as_texts, check_same_length, check_whole_number
 from albert_tf.data.errors import UserError
-from albert_tf.data.rows import DataIssues
 from albert_tf.data.streams import (
     is_regular_file,
     open_input,
@@ -32,6 +31,7 @@ from albert_tf.data.streams import (
     write_lines,
 )
 from albert_tf.data.strict_json import JsonValue, parse_json
+from albert_tf.data.tables import DataIssues
 from albert_tf.finetuning.predictor import Predictor, new_predictor
 from albert_tf.modeling.models import (
     AlbertForQuestionAnswering,

@@ -33,16 +33,11 @@ from typing import Any, Final, NamedTuple
 from albert_tf.data.errors import UserError
 from albert_tf.data.files import decode_utf8, encoding_error
 from albert_tf.data.filled_table import FilledTable
-from albert_tf.data.rows import (
-    JSON_LINES,
-    DataIssues,
-    format_of,
-    json_object,
-    json_objects,
-    read_text,
-)
+from albert_tf.data.rows import JSON_LINES, format_of, read_text
+from albert_tf.data.rows import parse_row as json_object
 from albert_tf.data.streams import is_regular_file, open_input, read_lines, source_name
 from albert_tf.data.strict_json import JsonError, JsonValue, is_encodable, shown
+from albert_tf.data.tables import DataIssues, json_objects
 from albert_tf.labels import label_cell
 from albert_tf.token_classification.labels import OUTSIDE, Sentence, entities
 from albert_tf.tokenization.word_piece import spread_words

@@ -10,11 +10,12 @@ from absl import logging
 
 from albert_tf.checkpoints.stored_task import TOKENS, StoredTask
 from albert_tf.data.errors import UserError, visible
-from albert_tf.data.rows import JSON_LINES, DataIssues, format_of
+from albert_tf.data.rows import JSON_LINES, format_of
 from albert_tf.data.sequences import check_room
 from albert_tf.data.splits import DEV, TEST, TRAIN
 from albert_tf.data.streams import is_regular_file, source_name
 from albert_tf.data.strict_json import listed, shown
+from albert_tf.data.tables import DataIssues
 from albert_tf.finetuning import flow
 from albert_tf.finetuning.class_weights import class_weights
 from albert_tf.finetuning.job import Job, RunContext, check_predictions

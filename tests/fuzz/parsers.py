@@ -33,8 +33,8 @@ from albert_tf.checkpoints.stored_task import StoredTask
 from albert_tf.classification.data import CustomData, GlueData
 from albert_tf.classification.text_predictor import check_file
 from albert_tf.config import PRESETS, AlbertConfig
-from albert_tf.data.rows import read_table
 from albert_tf.data.streams import open_input, read_lines
+from albert_tf.data.tables import read_table
 from albert_tf.data.tfrecord import FeatureSpec, count_records, masked_crc32c, read_records
 from albert_tf.multiple_choice.data import read_choices, read_race
 from albert_tf.pretraining import batching

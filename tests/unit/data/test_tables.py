@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from albert_tf.data.rows import DataIssues, Table, read_table
+from albert_tf.data.tables import DataIssues, Table, read_table
 
 
 def table(folder: Path, name: str, content: str | bytes, **settings) -> Table:

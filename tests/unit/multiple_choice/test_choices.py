@@ -136,7 +136,7 @@ def test_csv_and_lists_of_objects_are_read(tmp_path, caplog):
     path.write_text(json.dumps([{**DATA_SETS["SWAG"], "label": 0}]))
     with caplog.at_level(logging.INFO, logger="absl"):
         assert read(str(path)) == expected
-    assert f"{path} as JSON ('sent1'" in caplog.text
+    assert f"{path} as JSON (context: 'sent1', question: 'sent2'," in caplog.text
 
 
 def test_errors_name_the_keys_that_were_found_and_expected(file):
@@ -148,21 +148,21 @@ def test_numbers_that_may_count_from_one_are_logged(file, caplog):
     read(file(row(label="1"), row(label=1)))
     assert "1 selects the second option" in caplog.text
     caplog.clear()
-    read(file(row(label="1"), row(label="B"), DATA_SETS["Social IQa"]))
+    read(file(row(label="1"), row(label="B")))
     assert not caplog.messages
 
 
 def test_one_percent_of_malformed_rows_is_skipped(file, caplog):
     rows = [row()] * 100
     assert len(read(file(*rows[:99], row(label=7)))) == 99
-    assert "rows=1 with malformed values, skipped (line 100)" in caplog.text
+    assert "rows=1 with an invalid label, skipped (line 100). The first: line 100" in caplog.text
     with pytest.raises(ValueError, match=r"line 99 .*2 of 100"):
         read(file(*rows[:98], row(label=7), "{"))
 
 
 def test_files_without_labels_are_rejected(file):
     with pytest.raises(
-        ValueError, match=r"No question has a label in .*data\.jsonl.*keys .*'label'"
+        ValueError, match=r"No question has a label in .*data\.jsonl.*columns: .*'label'"
     ):
         read(file(row(label=None), row(label="-"), row(label="")))
 

@@ -1,0 +1,246 @@
+"""What the columns of a file mean: one declaration for each kind of data.
+
+A `Schema` finds the columns by their names in this package or in other data sets, reads each row
+with its fields, counts malformed rows, and treats rows without a label alike for all tasks.
+"""
+
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final, Generic, TypeVar
+
+from absl import logging
+
+from albert_tf.data.errors import UserError, visible
+from albert_tf.data.rows import Rows, value_at
+from albert_tf.data.splits import TEST
+from albert_tf.data.strict_json import JsonValue, listed
+
+E = TypeVar("E")
+Found = dict[str, tuple["Field", list[str]]]  # the fields of a layout with their columns
+
+LABEL = "label"  # name of the field that contains the label
+NO_LABEL: Final = ("", "-")  # cells of rows without a label; SNLI uses "-" if annotators disagreed
+_COUNTS_SHOWN = 20
+
+
+class LabelError(UserError):
+    """Raised if the label of an otherwise valid row is not allowed."""
+
+
+def text(value: JsonValue) -> str:
+    """Reads a text."""
+    return value.whole_text()
+
+
+def as_is(value: JsonValue) -> JsonValue:
+    """Reads a value that the other values of its row explain."""
+    return value
+
+
+@dataclass(frozen=True)
+class Field:
+    """A value of each row.
+
+    Attributes:
+        names: the name of the column in this package, then in other data sets. The first name that
+            exists is used; case is ignored if there is no exact match with the first.
+        read: converts a value. Raises ValueError if the value is malformed.
+        is_required: whether a layout needs the column, and a row the value. Missing and null values
+            of other fields are `None`.
+        is_only: whether several of the names in a file are an error.
+        is_pattern: whether the name is a regular expression for one or several columns. `read`
+            receives the values of several columns as a list, in the order of their names.
+        setting: the argument that names the column.
+    """
+
+    names: Sequence[str]
+    read: Callable[[JsonValue], Any] = text
+    is_required: bool = True
+    is_only: bool = False
+    is_pattern: bool = False
+    setting: str = ""
+
+    def find(self, columns: Sequence[str]) -> list[str]:
+        """Returns the columns of a file that this field reads; several are an error or a list."""
+        if self.is_pattern:
+            return sorted(name for name in columns if re.fullmatch(self.names[0], name))
+        if self.names[0] in columns:
+            return [name for name in columns if name == self.names[0]]
+        found: list[str] = []
+        for name in self.names:
+            if self.is_only or not found:
+                found += [column for column in columns if column.lower() == name.lower()]
+        return found
+
+    def is_found(self, columns: Sequence[str]) -> bool:
+        """Returns whether the result of `find` can be read."""
+        return len(columns) == 1 or self.is_pattern & bool(columns)
+
+    def value(self, row: JsonValue, name: str, columns: Sequence[str]) -> Any:
+        """Returns the value of a row, given the name of the field and the result of `find`."""
+        if len(columns) > 1:
+            found = [row.value[column] for column in columns if column in row.value]
+            return self.read(JsonValue(found, row.where, name))
+        value = value_at(row, columns[0]) if columns else None
+        if value is not None:
+            return self.read(value)
+        if self.is_required and name != LABEL:
+            raise UserError(f"{row.where} has no {columns[0]!r} (no such key, or null).")
+        return None
+
+
+@dataclass(frozen=True)
+class Schema(Generic[E]):
+    """The fields of each row, and the example that their values make.
+
+    Attributes:
+        make: receives the index of a row, from 0, its number in the file, and as keyword arguments
+            the values by field; returns an example.
+        layouts: the fields by name, in this package and in other data sets. The first layout with
+            a label whose required columns exist is used, otherwise the first one without.
+        find_label: returns the label, given its value and the other values of the row. `None` if
+            the row has no label. Raises ValueError if the label is not allowed.
+        what: what a row is called in messages.
+        is_strict: whether a label that is not allowed is an error, and not counted.
+        keeps_malformed: whether malformed rows of test files are kept, with the texts in them.
+        most_malformed: the share of rows that may be malformed.
+    """
+
+    make: Callable[..., E]
+    layouts: Sequence[Mapping[str, Field]]
+    find_label: Callable[[JsonValue, Mapping[str, Any]], Any] = lambda value, values: value.value
+    what: str = "row"
+    is_strict: bool = False
+    keeps_malformed: bool = False
+    most_malformed: float = 0.01
+
+    def choose(self, rows: Rows) -> Found:
+        """Returns the fields of the layout that matches the columns of a file, and logs them."""
+        layouts = [
+            {name: (field, field.find(rows.columns)) for name, field in fields.items()}
+            for fields in self.layouts
+        ]
+        complete = [
+            found
+            for found in layouts
+            if all(field.is_found(c) for field, c in found.values() if field.is_required or c)
+        ]
+        if not complete:
+            raise self._missing(rows, layouts)
+        chosen = max(complete, key=lambda found: bool(found.get(LABEL, ("", ()))[1]))
+        used = {column for _, columns in chosen.values() for column in columns}
+        parts = [f"{name}: {listed(columns)}" for name, (_, columns) in chosen.items() if columns]
+        used |= {column.partition(".")[0] for column in used}
+        unused = [name for name in rows.columns if used.isdisjoint((name, name.partition(".")[0]))]
+        if unused:
+            parts.append(f"not used: {listed(unused)}")
+        logging.info("Reading %s as %s (%s)", rows.path, rows.format, ", ".join(parts))
+        return chosen
+
+    def _missing(self, rows: Rows, layouts: Sequence[Found]) -> UserError:
+        if len(layouts) > 1:
+            known = "; ".join(", ".join(f.names[0] for f, _ in found.values()) for found in layouts)
+            return UserError(
+                f"{rows.path} has the keys {listed(rows.columns)}. Expected one of: {known}."
+            )
+        field, columns = next(
+            (field, columns)
+            for field, columns in layouts[0].values()
+            if not field.is_found(columns) and (field.is_required or columns)
+        )
+        advice = f" `{field.setting}` selects the column, by number if the file has no header."
+        if len(rows.columns) == 1 and (other := re.search("[,;\t|]", rows.columns[0])):
+            advice = f" Separated by {other[0]!r}? Use commas in .csv files, otherwise tabs."
+        return UserError(
+            f"{rows.path} has {len(columns) or 'no'} column{'s' * (len(columns) > 1)} named "
+            f"{' or '.join(map(repr, field.names))}. Its columns: {listed(rows.columns)}."
+            f"{advice if field.setting else ''}"
+        )
+
+    def each(self, rows: Rows, split: str) -> Iterator[E]:
+        """Yields the examples; counts rows that are malformed or have no label.
+
+        In train and dev, rows without a label (missing, null, "" or "-") are skipped. Examples of a
+        test file without a label, or with a label that is not allowed, have the label `None`.
+        Raises ValueError if a required column is missing, or if too many rows are malformed.
+        """
+        found, report = self.choose(rows), rows.report
+        is_labelled, is_test = LABEL in found, split == TEST
+        keeps_malformed = self.keeps_malformed and is_test
+        malformed = f"malformed values, {'kept' if keeps_malformed else 'skipped'}"
+        fields = [(name, *field) for name, field in found.items()]
+        unlabelled: list[int | str] = []
+        count = 0
+        for index, (number, row, problem) in enumerate(rows.rows):
+            count += 1
+            try:
+                if problem:
+                    raise problem
+                values = {name: field.value(row, name, columns) for name, field, columns in fields}
+                if is_labelled:
+                    values[LABEL] = label = self._label(values.pop(LABEL), values, is_test)
+                    if label is None:
+                        unlabelled.append(number)
+                        if not is_test:
+                            continue
+                example = self.make(index, number, **values)
+            except LabelError as error:
+                if self.is_strict:
+                    raise
+                report.add("an invalid label, skipped", number, error)
+            except UserError as error:
+                report.add(malformed, number, error)
+                if keeps_malformed:
+                    yield self.make(index, number, **_known(row, found))
+            else:
+                yield example
+        report.check(count, self.most_malformed)
+        kind = "no label, skipped"
+        if is_test:
+            kind = f"no label, while other {self.what}s have labels: all labels are ignored"
+        for number in unlabelled if len(unlabelled) < count - len(report.errors) else ():
+            report.add(kind, number)
+        report.log()
+
+    def _label(self, value: JsonValue | None, values: Mapping[str, Any], is_test: bool) -> Any:
+        """Returns the label of a row, or `None`. Labels of test files may be invalid."""
+        if value is None:
+            return None
+        try:
+            return self.find_label(value, values)
+        except UserError as error:
+            if is_test or value.value in NO_LABEL:
+                return None
+            raise LabelError(*error.args) from error
+
+    def read(self, rows: Rows, split: str) -> list[E]:
+        """Returns all examples, see `each`. Labels of a test file are used only if all are valid.
+
+        Raises ValueError also if no row (of train or dev: with a label) is left.
+        """
+        examples: list[Any] = [*self.each(rows, split)]
+        if not examples:
+            has_rows = split != TEST and LABEL in self.layouts[0]
+            raise UserError(
+                f"No {self.what} {'has a label' if has_rows else 'exists'} in {rows.path}, the "
+                f"{split} data. Its columns: {listed(rows.columns)}."
+            )
+        if split == TEST and any(example.label is None for example in examples):
+            examples = [replace(example, label=None) for example in examples]
+        return examples
+
+
+def _known(row: JsonValue, found: Found) -> dict[str, Any]:
+    """Returns the texts in a malformed row, "" for other values."""
+    cells = {name: row.value.get(columns[0]) for name, (_, columns) in found.items() if columns}
+    return {name: cell if isinstance(cell, str) else "" for name, cell in cells.items()}
+
+
+def log_counts(path: str, split: str, what: str, number: int, counts: Mapping[str, int]) -> None:
+    """Logs how many rows have each label."""
+    total = sum(counts.values())
+    shares = [f"{visible(name)}: {n} ({n / total:.1%})" for name, n in counts.items()]
+    more = f", and {len(shares) - _COUNTS_SHOWN} more" * (len(shares) > _COUNTS_SHOWN)
+    labels = f"labels {', '.join(shares[:_COUNTS_SHOWN])}{more}" if total else "without labels"
+    logging.info("%s: %d %ss (%s), %s", path, number, what, split, labels)
