@@ -8,26 +8,6 @@ from albert_tf.labels import Labels
 
 
 @dataclass(frozen=True)
-class Columns:
-    """Columns of a file: indices from 0, -1 for the last column, or `None` if missing.
-
-    `widths` contains the possible numbers of columns.
-    """
-
-    widths: tuple[int, ...]
-    text_a: int
-    text_b: int | None = None
-    label: int | None = None
-    guid: int | None = None
-    has_header: bool = True
-
-    @property
-    def texts(self) -> tuple[int, ...]:
-        """Indices of the text columns."""
-        return (self.text_a,) if self.text_b is None else (self.text_a, self.text_b)
-
-
-@dataclass(frozen=True)
 class GlueTask:
     """A task of GLUE.
 
@@ -35,25 +15,28 @@ class GlueTask:
         folder: name of the task's directory in the download.
         labels: the classes, or a regression.
         text_names: possible names of each text column, in lower case.
-        labelled, unlabelled: columns of train and dev files, and of test files.
+        labelled, unlabelled: columns of train and dev files, and of test files, in the order of
+            GLUE: texts, "label", "index", or "-" for unused columns. There may be several orders.
         server_name: name of the task on GLUE's server. If empty, `folder`.
         best_metric, metrics: see `GlueData`.
         dev_file, test_files: name of the dev file, and possible names of the test file.
         test_folders: directories of the test file. If empty, `folder`.
+        has_header: whether train and dev files have a header.
         cuts_long_rows: whether additional cells in rows of train and dev files are ignored.
     """
 
     folder: str
     labels: Labels
     text_names: tuple[tuple[str, ...], ...]
-    labelled: Columns
-    unlabelled: Columns
+    labelled: tuple[str, ...]
+    unlabelled: tuple[str, ...] = ("index text_a text_b",)
     server_name: str = ""
     best_metric: str = "eval_accuracy"
     metrics: tuple[str, ...] = ()
     dev_file: str = "dev.tsv"
     test_files: tuple[str, ...] = ("test.tsv",)
     test_folders: tuple[str, ...] = ()
+    has_header: bool = True
     cuts_long_rows: bool = False
 
     @property
@@ -66,15 +49,15 @@ _BINARY = Labels(("0", "1"))
 _TWO_WAY = Labels(("entailment", "not_entailment"))
 _SENTENCE = (("sentence",),)
 _SENTENCES = (("sentence1", "premise"), ("sentence2", "hypothesis"))
-_SINGLE_TEST = Columns((2,), guid=0, text_a=1)
-_PAIR = Columns((4,), guid=0, text_a=1, text_b=2, label=-1)
-_PAIR_TEST = Columns((3,), guid=0, text_a=1, text_b=2)
+_SINGLE_TEST = ("index text_a",)
+_PAIR = ("index text_a text_b label",)
+_SKIPPED = "index - - - - - - -"
 _MNLI = GlueTask(
     "MNLI",
     Labels(("contradiction", "entailment", "neutral")),
     _SENTENCES,
-    Columns((12, 16), guid=0, text_a=8, text_b=9, label=-1),
-    Columns((10,), guid=0, text_a=8, text_b=9),
+    (f"{_SKIPPED} text_a text_b - label", f"{_SKIPPED} text_a text_b - - - - - label"),
+    (f"{_SKIPPED} text_a text_b",),
     "MNLI-m",
     dev_file="dev_matched.tsv",
     test_files=("test_matched.tsv",),
@@ -85,10 +68,11 @@ GLUE_TASKS: Final[dict[str, GlueTask]] = {
         "CoLA",
         _BINARY,
         _SENTENCE,
-        Columns((4,), text_a=3, label=1, has_header=False),
+        ("- label - text_a",),
         _SINGLE_TEST,
         best_metric="matthew_corr",
         metrics=("matthews",),
+        has_header=False,
     ),
     "mnli": _MNLI,
     "mismnli": replace(
@@ -101,18 +85,18 @@ GLUE_TASKS: Final[dict[str, GlueTask]] = {
         "MRPC",
         _BINARY,
         (("#1 string", "sentence1"), ("#2 string", "sentence2")),
-        Columns((5,), text_a=3, text_b=4, label=0),
-        Columns((5,), guid=0, text_a=3, text_b=4),
+        ("label - - text_a text_b",),
+        ("index - - text_a text_b",),
         metrics=("f1",),
     ),
-    "rte": GlueTask("RTE", _TWO_WAY, _SENTENCES, _PAIR, _PAIR_TEST),
-    "sst-2": GlueTask("SST-2", _BINARY, _SENTENCE, Columns((2,), text_a=0, label=1), _SINGLE_TEST),
+    "rte": GlueTask("RTE", _TWO_WAY, _SENTENCES, _PAIR),
+    "sst-2": GlueTask("SST-2", _BINARY, _SENTENCE, ("text_a label",), _SINGLE_TEST),
     "sts-b": GlueTask(
         "STS-B",
         Labels(),
         _SENTENCES,
-        Columns((10,), guid=0, text_a=7, text_b=8, label=-1),
-        Columns((9,), guid=0, text_a=7, text_b=8),
+        ("index - - - - - - text_a text_b label",),
+        ("index - - - - - - text_a text_b",),
         best_metric="pearson",
         metrics=("pearson", "spearman"),
     ),
@@ -120,16 +104,15 @@ GLUE_TASKS: Final[dict[str, GlueTask]] = {
         "QQP",
         _BINARY,
         (("question1",), ("question2",)),
-        Columns((6,), guid=0, text_a=3, text_b=4, label=5),
-        _PAIR_TEST,
+        ("index - - text_a text_b label",),
         metrics=("f1",),
         cuts_long_rows=True,
     ),
-    "qnli": GlueTask("QNLI", _TWO_WAY, (("question",), ("sentence",)), _PAIR, _PAIR_TEST),
-    "wnli": GlueTask("WNLI", _BINARY, _SENTENCES, _PAIR, _PAIR_TEST),
+    "qnli": GlueTask("QNLI", _TWO_WAY, (("question",), ("sentence",)), _PAIR),
+    "wnli": GlueTask("WNLI", _BINARY, _SENTENCES, _PAIR),
     "ax": replace(
         _MNLI,
-        unlabelled=_PAIR_TEST,
+        unlabelled=("index text_a text_b",),
         server_name="AX",
         test_files=("diagnostic.tsv", "test.tsv", "AX.tsv"),
         test_folders=("diagnostic", "AX"),

@@ -1,27 +1,37 @@
 """Labeled texts: files of GLUE, or custom TSV, CSV or JSON files."""
 
+import json
 import os
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property, partial
 from itertools import chain
+from typing import Any
 
 from absl import logging
 
 from albert_tf.classification.settings import LABEL, TEXT_A, TEXT_B
-from albert_tf.data.errors import UserError, visible
+from albert_tf.data.errors import UserError
 from albert_tf.data.files import file_exists, folder_names
-from albert_tf.data.rows import format_of, is_column_number
-from albert_tf.data.schema import NO_LABEL
+from albert_tf.data.rows import (
+    Cells,
+    Row,
+    RowReport,
+    Rows,
+    format_of,
+    header,
+    is_column_number,
+    read_rows,
+)
+from albert_tf.data.schema import NO_LABEL, Field, Schema, as_is, log_counts
 from albert_tf.data.splits import DEV, TEST, TRAIN
 from albert_tf.data.streams import parse_lines
-from albert_tf.data.strict_json import listed, shown
-from albert_tf.data.tables import Cells, Row, Table, read_table
+from albert_tf.data.strict_json import JsonValue, listed, shown
 from albert_tf.finetuning.metrics import F1_OF_CLASSES
 from albert_tf.finetuning.texts import TextExample
-from albert_tf.glue import GLUE_TASKS, Columns, glue_task_name, plain_name
+from albert_tf.glue import GLUE_TASKS, glue_task_name, plain_name
 from albert_tf.labels import (
     LABEL_SEPARATOR,
     Labels,
@@ -31,13 +41,13 @@ from albert_tf.labels import (
 )
 
 _MANY_CLASSES = 20
+_WANTED = 'one object per line (JSON Lines), such as {"text_a": "...", "label": "..."}'
 # Cells of a column that stands for one label; other cells are errors.
 _ONE_HOT = {
     **dict.fromkeys(("1", "1.0", "true", "yes"), True),
     **dict.fromkeys(("0", "0.0", "false", "no", ""), False),
     **dict.fromkeys(("-1", "-1.0", "-"), None),  # unknown, as in the test set of toxic comments
 }
-_CLASSES_SHOWN = 20
 _WORD_FILES = (".conll", ".conllu", ".bio", ".iob", ".iob2")
 # Columns of other data sets that are read if there is no column with the default name.
 _ALIASES = {
@@ -47,140 +57,71 @@ _ALIASES = {
 }
 
 
-def read_examples(
-    table: Table,
-    columns: Columns,
-    split: str,
+def _example(
+    report: RowReport,
+    prefix: str,
+    index: int,
+    number: int,
+    text_a: str,
+    text_b: str | None = None,
+    guid: str | None = None,
+    label: str | None = None,
+    **flags: JsonValue | None,
+) -> TextExample:
+    """Returns the example of a row. With `prefix`, the default id is the number of the line."""
+    if not text_a.strip() or (text_b is not None and not text_b.strip()):
+        report.add("an empty text, kept", number)
+    if any(not str(cell.value).strip() for cell in flags.values() if cell):
+        report.add("an empty label cell, read as 0", number)
+    if guid is None:
+        guid = f"{prefix}{number - 1}" if prefix else str(index)
+    return TextExample(guid, text_a, text_b, label)
+
+
+def _cell(value: JsonValue) -> str:
+    """Reads a text, a number or a truth value as text."""
+    return json.dumps(value.value) if isinstance(value.value, int | float) else value.whole_text()
+
+
+def _label(
     labels: Labels | None,
-    *,
-    is_glue: bool = False,
-    multi_label: bool = False,
-    label_cell: Callable[[int, Cells], str | None] | None = None,
-) -> list[TextExample]:
-    """Reads all rows of a file. Train and dev rows without a label are skipped and counted.
-
-    `columns.widths` must have one element. The examples of the split "test" have no label. If
-    `labels` is `None`, all classes are allowed. If `is_glue` is true, examples have the ids of the
-    original, and half of the rows may be malformed; otherwise, ids are row numbers from 0, and 1%
-    may be malformed. Malformed rows are counted, and skipped except in test files. `label_cell`
-    returns the label of a row, given its line number, if no single cell contains it. Raises
-    ValueError if a label is unknown, or if too many rows are malformed.
-    """
-    rows, num_rows = _usable_rows(table, columns, split, is_glue)
-    names: list[str | None] = [None] * len(rows)
-    if split != TEST:
-        read = label_cell or (lambda _, cells: cells[columns.label or 0])
-        found = [(line, read(line, cells)) for _, (line, cells) in rows]
-        names = _labels_of_rows(table, found, labels, is_glue, multi_label)
-    if not is_glue:
-        table.issues.check(num_rows)
-    examples = []
-    for name, (number, (line, cells)) in zip(names, rows, strict=True):
-        if name is None and split != TEST:
-            continue
-        texts = [cells[index] or "" for index in columns.texts]
-        if not all(text.strip() for text in texts):
-            table.issues.add("an empty text, kept", line)
-        # Lines are counted from 1; the original counts rows from 0.
-        guid = f"{split}-{line - 1}" if is_glue and split != TEST else str(number)
-        if columns.guid is not None:
-            guid = cells[columns.guid] or ""
-        examples.append(TextExample(guid, texts[0], texts[1] if texts[1:] else None, name))
-    if not examples:
-        raise UserError(f"no row of {table.path} has a label.")
-    table.issues.log()
-    return examples
-
-
-def _labels_of_rows(
-    table: Table,
-    rows: Sequence[tuple[int, str | None]],
-    labels: Labels | None,
-    is_glue: bool,
     multi_label: bool,
-) -> list[str | None]:
-    """Returns the label of each line and cell, or `None`, and counts missing and invalid labels."""
-    names: list[str | None] = []
-    no_labels = _no_labels([cell for _, cell in rows], labels, multi_label)
-    for line, cell in rows:
-        name = None
-        try:
-            if cell is None or cell.strip() in no_labels:
-                table.issues.add("no label, skipped", line)
-            else:
-                name = _label(cell.strip(), labels, multi_label)
-        except ValueError as error:
-            message = f"{table.issues.unit} {line} of {table.path}: {error}"
-            if is_glue or (labels is not None and not labels.is_regression):
-                raise UserError(message) from error
-            table.issues.add("an invalid label, skipped", line, message)
-        names.append(name)
-    return names
-
-
-def _no_labels(
-    cells: Sequence[str | None], labels: Labels | None, multi_label: bool
-) -> Sequence[str]:
-    """Returns the cell values that stand for a missing label."""
-    if multi_label:
-        return ("-",)
-    if labels is not None:
-        return [cell for cell in NO_LABEL if not labels.accepts(cell)]
-    # In a file with the label "+", "-" is also a label.
-    return ("",) if any((cell or "").strip() == "+" for cell in cells) else NO_LABEL
-
-
-def _label(cell: str, labels: Labels | None, multi_label: bool) -> str:
-    """Returns the label of a row; raises ValueError if it is not allowed."""
+    no_label: Collection[str],
+    value: JsonValue,
+    values: Mapping[str, Any],
+) -> str | None:
+    """Returns the label in a cell, several ones separated by "|", or `None` for missing labels."""
+    if isinstance(value.value, list):
+        parts = [_cell(part) for part in value.elements()]
+        is_right = all(part.strip() and LABEL_SEPARATOR not in part for part in parts)
+        if not is_right or (len(parts) > 1 and not multi_label):
+            raise value.error(
+                f"a list of labels without {LABEL_SEPARATOR!r}; several labels need `multi_label`"
+            )
+        cell = LABEL_SEPARATOR.join(parts)
+    else:
+        cell = _cell(value).strip()
+    if cell in no_label:
+        return None
     if labels is not None and not labels.accepts(cell):
         raise UserError(f"unknown label {shown(cell)}. Allowed: {labels.allowed}.")
     return LABEL_SEPARATOR.join(split_labels(cell)) if multi_label else cell
 
 
-def _usable_rows(
-    table: Table, columns: Columns, split: str, is_glue: bool
-) -> tuple[list[tuple[int, Row]], int]:
-    """Returns padded rows with their numbers among all rows, and the number of all rows."""
-    rows: list[tuple[int, Row]] = []
-    count = num_malformed = 0
-    [width] = columns.widths
-    for line, cells in table.rows:
-        if not any(cells[width:]):
-            cells = cells[:width]
-        problem = _problem(table, columns, cells) if cells else "malformed JSON"
-        if problem:
-            num_malformed += 1
-        if problem and cells:
-            kind = f"{problem}, {'kept' if split == TEST else 'skipped'}"
-            table.issues.add(
-                kind, line, f"{table.issues.unit} {line} of {table.path} has {problem}."
-            )
-        if not problem or split == TEST:
-            rows.append((count, (line, cells + [None] * (width - len(cells)))))
-        count += 1
-    if not count:
-        raise UserError(
-            f"{table.path} has no rows, only a header. Received: {listed(table.columns or [])}"
-        )
-    num_usable = count - num_malformed
-    if is_glue and (not num_usable or (num_usable < num_malformed and split != TEST)):
-        raise UserError(
-            f"only {num_usable} of the {count} rows of {table.path} can be used. Expected {width} "
-            f"columns. Received: {'; '.join(table.issues.messages())}"
-        )
-    return rows, count
-
-
-def _problem(table: Table, columns: Columns, cells: Cells) -> str:
-    """Returns why a row does not match the columns; "" if it matches."""
-    [width] = columns.widths
-    if cells == table.header:
-        return "the header again"
-    if len(cells) != width:
-        return f"too {'few' if len(cells) < width else 'many'} columns"
-    if any(cells[index] is None for index in columns.texts):
-        return "no text (no such key, null, a list or an object)"
-    return ""
+def _one_hot_label(
+    names: Sequence[str], value: JsonValue, values: Mapping[str, JsonValue | None]
+) -> str | None:
+    """Returns the names of the columns with 1; `None` if a cell is unknown."""
+    found = []
+    for name in names:
+        cell = values[f"is {name}"]
+        is_set = cell and _ONE_HOT.get(str(cell.value).strip().lower(), cell)
+        if is_set is None:
+            return None
+        if not isinstance(is_set, bool):
+            raise is_set.error("0 or 1, or false or true")
+        found += [name] * is_set
+    return LABEL_SEPARATOR.join(found)
 
 
 def log_labels(path: str, split: str, examples: Sequence[TextExample], labels: Labels) -> None:
@@ -189,18 +130,12 @@ def log_labels(path: str, split: str, examples: Sequence[TextExample], labels: L
     counts = Counter(found)
     if labels.multi_label:
         counts = Counter(name for cell in found for name in split_labels(cell))
-    text = "without labels"
+    text = ""
     if found and labels.is_regression:
         numbers = labels.encode(found)
         text = f"labels from {numbers.min():g} to {numbers.max():g}, mean {numbers.mean():g}"
-    elif found:
-        names = dict.fromkeys(labels.names, 0) | counts
-        shares = [f"{visible(n)}: {count} ({count / len(found):.1%})" for n, count in names.items()]
-        more = f", and {len(shares) - _CLASSES_SHOWN} more" * (len(shares) > _CLASSES_SHOWN)
-        text = f"labels {', '.join(shares[:_CLASSES_SHOWN])}{more}"
-    logging.info("%s: %d rows (%s), %s", path, len(examples), split, text)
-    if len(counts) == 1 and not labels.multi_label:
-        logging.warning("%s: all %d rows have the label %r", path, len(examples), *counts)
+    names = dict.fromkeys(labels.names, 0) | counts
+    log_counts(path, split, "row", len(examples), names, labels=text)
     is_many = len(counts) > max(_MANY_CLASSES, len(examples) / 2)
     if is_many and split == TRAIN and not labels.is_regression:
         logging.warning(
@@ -212,7 +147,6 @@ def log_labels(path: str, split: str, examples: Sequence[TextExample], labels: L
         )
 
 
-_ID_NAMES = ("index", "id", "idx")
 _LABEL_NAMES = ("gold_label", "label", "score", "quality", "is_duplicate")
 
 
@@ -270,7 +204,7 @@ class GlueData:
         return folder_names(self.data_dir)
 
     def read(self, split: str) -> list[TextExample]:
-        """Reads a split; see `read_examples`."""
+        """Reads a split; see `Schema.read`. Up to half of its rows may be malformed."""
         path = self.file(split)
         if not file_exists(path):
             raise UserError(
@@ -278,10 +212,24 @@ class GlueData:
                 f"`data_dir` must be {self._task.folder}/ or the directory that contains it. "
                 f"Received: {self.data_dir!r}"
             )
-        table, columns = self._table(path, split)
-        if self._task.cuts_long_rows and split != TEST:
-            table = replace(table, rows=self._cut_rows(table, columns))
-        examples = read_examples(table, columns, split, self.labels, is_glue=True)
+        orders = self._task.unlabelled if split == TEST else self._task.labelled
+        rows, fields = self._rows(path, orders), self._text_fields()
+        if "index" in orders[0]:
+            fields["guid"] = Field(("index", "id", "idx"), is_required=False)
+        if "label" in orders[0]:
+            fields[LABEL] = Field(_LABEL_NAMES, as_is)
+            if self._task.cuts_long_rows:
+                rows.rows = self._cut_rows(rows, rows.rows, fields[LABEL].find(rows.columns))
+        no_label = [cell for cell in NO_LABEL if not self.labels.accepts(cell)]
+        schema = Schema(
+            partial(_example, rows.report, "" if split == TEST else f"{split}-"),
+            [fields],
+            partial(_label, self.labels, False, no_label),
+            is_strict=True,
+            keeps_malformed=True,
+            most_malformed=1.0 if split == TEST else 0.5,
+        )
+        examples = schema.read(rows, split)
         log_labels(path, split, examples, self.labels)
         return examples
 
@@ -292,82 +240,46 @@ class GlueData:
 
     def read_texts(self, path: str) -> list[TextExample]:
         """Reads the texts of any file with the columns of the task."""
-        table, columns = self._table(path, TEST)
-        if table.width not in columns.widths:
-            table, columns = self._table(path, DEV)
-        columns = replace(columns, label=None, guid=None)
-        log_columns(table, columns)
-        return read_examples(table, columns, TEST, self.labels)
+        rows = self._rows(path, self._task.unlabelled + self._task.labelled)
+        make = partial(_example, rows.report, "")
+        return Schema(make, [self._text_fields()], keeps_malformed=True).read(rows, TEST)
 
-    def _table(self, path: str, split: str) -> tuple[Table, Columns]:
-        columns = self._task.unlabelled if split == TEST else self._task.labelled
+    def _text_fields(self) -> dict[str, Field]:
+        names = zip((TEXT_A, TEXT_B), self._task.text_names, strict=False)
+        return {name: Field((*options, name)) for name, options in names}
 
-        def is_header(cells: Cells) -> bool:
+    def _rows(self, path: str, orders: Sequence[str]) -> Rows:
+        """Opens a file. Without names of GLUE, the columns have the order of the same width."""
+
+        def name_columns(first: Cells, second: Cells) -> tuple[bool, list[str]]:
+            _, names = header(first, second)
+            fitting = [order for order in orders if order.count(" ") + 1 == len(names)]
+            order = (*fitting, orders[0])[0]
             # Column names are never numbers, but rows contain an index or a numeric label.
-            is_data = any((cell or "").strip().isdigit() for cell in cells)
-            return self._has_text_names(cells) or (columns.has_header and not is_data)
-
-        table = read_table(path, is_header=is_header)
-        if table.columns and self._has_text_names(table.columns):
-            return table, self._named_columns(table, columns)
-        return table, self._usual_columns(table, columns)
-
-    def _cut_rows(self, table: Table, columns: Columns) -> Iterator[Row]:
-        """Removes additional cells of rows whose label column contains a label."""
-        [width] = columns.widths
-        for line, cells in table.rows:
-            if any(cells[width:]) and self.labels.accepts(cells[columns.label or 0] or ""):
-                table.issues.add("too many columns, extra ones ignored", line)
-                cells = cells[:width]
-            yield line, cells
-
-    def _has_text_names(self, cells: Sequence[str | None]) -> bool:
-        names = {(cell or "").strip().lower() for cell in cells}
-        return any(name in names for options in self._task.text_names for name in options)
-
-    def _named_columns(self, table: Table, columns: Columns) -> Columns:
-        texts = [_index(table, options) for options in self._task.text_names]
-        has_ids = columns.guid is not None and any(
-            name.lower() in _ID_NAMES for name in table.columns or []
-        )
-        return Columns(
-            widths=(table.width,),
-            text_a=texts[0],
-            text_b=texts[1] if len(texts) > 1 else None,
-            label=None if columns.label is None else _index(table, _LABEL_NAMES),
-            guid=_index(table, _ID_NAMES) if has_ids else None,
-        )
-
-    def _usual_columns(self, table: Table, columns: Columns) -> Columns:
-        """Returns the columns in GLUE's order."""
-        width = table.width if table.width in columns.widths else columns.widths[0]
-        if table.columns is not None and width != table.width:
-            raise UserError(
-                f"{table.path} must have {' or '.join(map(str, columns.widths))} columns, or the "
-                f"columns {' and '.join(repr(names[0]) for names in self._task.text_names)}. "
-                f"Received {table.width} columns: {listed(table.columns)}. For files with other "
-                "columns, use `task_name`=custom."
+            may_be_header = self._task.has_header or order in self._task.unlabelled
+            is_header = may_be_header and not any(map(str.isdigit, names))
+            is_named = not {name.lower() for name in names}.isdisjoint(
+                chain(*self._task.text_names)
             )
-        if table.columns is not None or columns.has_header:
-            logging.warning(
-                "%s: the first row %s. The columns are read in GLUE's order",
-                table.path,
-                "contains no column name of GLUE" if table.columns else "is not a header",
-            )
-        label = None if columns.label is None else columns.label % width
-        return replace(columns, widths=(width,), label=label)
+            if is_named or (is_header and not fitting):
+                return True, names
+            if may_be_header:
+                logging.warning(
+                    "%s: the first row %s. The columns are read in GLUE's order",
+                    path,
+                    "contains no column name of GLUE" if is_header else "is not a header",
+                )
+            return is_header, order.split()
 
+        return read_rows(path, name_columns=name_columns, wanted=_WANTED)
 
-def _index(table: Table, options: Sequence[str]) -> int:
-    """Returns the index of the first option that is a column name, ignoring case."""
-    names = [name.lower() for name in table.columns or []]
-    name = next((option for option in options if option in names), None)
-    if name is None or names.count(name) > 1:
-        found = f"no column {' or '.join(map(repr, options))}"
-        if name is not None:
-            found = f"{names.count(name)} columns named {name!r}"
-        raise UserError(f"{table.path} has {found}. Its columns: {listed(table.columns or [])}")
-    return names.index(name)
+    def _cut_rows(self, rows: Rows, found: Iterator[Row], label: Sequence[str]) -> Iterator[Row]:
+        """Accepts additional cells of rows whose label column contains a label."""
+        for number, row, problem in found:
+            if problem and all(self.labels.accepts(row.value.get(name, "")) for name in label):
+                rows.report.add("too many columns, extra ones ignored", number)
+                problem = None
+            yield number, row, problem
 
 
 class CustomData:
@@ -417,7 +329,7 @@ class CustomData:
         self._one_hot = _several_names(label_column) if multi_label else []
         self.text_names = (text_a_column, *_ALIASES.get(text_a_column, ()))
         self._read_already: dict[str, list[TextExample]] = {}
-        self._pairs: dict[str, bool] = {}
+        self._pairs: dict[bool, str] = {}  # a file with, and one without, second texts
         self._multi_label = multi_label
         self._check_columns()
         if multi_label and regression:
@@ -458,7 +370,7 @@ class CustomData:
         return path
 
     def read(self, split: str) -> list[TextExample]:
-        """Reads a split; see `read_examples`."""
+        """Reads a split; see `Schema.read`."""
         examples = self._read_already.pop(split, None)
         if examples is None:
             examples = self._examples(split, self.labels)
@@ -499,126 +411,91 @@ class CustomData:
         self, split: str, labels: Labels | None, path: str | None = None
     ) -> list[TextExample]:
         path = path or self.file(split)
-
-        def is_header(cells: Cells) -> bool:
-            if not is_column_number(self._text_a):
-                return True
-            # pandas names columns without names 0, 1, ... If it writes an index, the first cell of
-            # the header is empty.
-            names = cells[1:] if cells[:1] == [""] else cells
-            known = {*_ALIASES, *chain.from_iterable(_ALIASES.values())} & {*names}
-            is_numbered = names == [str(number) for number in range(len(names))]
-            if len(names) > 1 and (is_numbered or len(known) > 1):
-                raise UserError(
-                    f"the first row of {path} is a header, but columns are numbered. Remove the "
-                    f"header, or pass names of columns. Received: {listed(cells)}"
-                )
-            return False
-
-        table = read_table(
-            path,
-            is_header=is_header,
-            list_columns=() if split == TEST else (self._label, *_ALIASES.get(self._label, ())),
-            multi_label=self._multi_label,
-        )
-        columns = self._columns(table, split)
-        if table.columns is None and labels is not None and is_column_number(self._label):
-            table = replace(table, rows=_without_header(table, int(self._label), labels))
-        log_columns(table, columns, self._one_hot)
-        one_hot = None
+        name_columns = partial(self._names, path, labels)
+        rows = read_rows(path, name_columns=name_columns, wanted=_WANTED)
+        fields = self._fields(rows, split)
+        no_label = self._no_label(rows, fields, labels)
+        find_label = partial(_label, labels, self._multi_label, no_label)
         if self._one_hot and split != TEST:
-            places = {name: table.index(name, "label_column") for name in self._one_hot}
-            one_hot = partial(_one_hot_cell, table, places)
-        return read_examples(
-            table, columns, split, labels, multi_label=self._multi_label, label_cell=one_hot
+            fields |= {f"is {name}": Field((name,), as_is) for name in self._one_hot}
+            fields[LABEL] = Field((self._one_hot[0],), as_is)
+            find_label = partial(_one_hot_label, self._one_hot)
+        schema = Schema(
+            partial(_example, rows.report, ""),
+            [fields],
+            find_label,
+            is_strict=bool(self._one_hot) or (labels is not None and not labels.is_regression),
+            keeps_malformed=True,
         )
+        return schema.read(rows, split)
 
-    def _columns(self, table: Table, split: str) -> Columns:
-        names = [] if self._multi_label else _several_names(self._label)
-        if names and self._label not in (table.columns or []):
-            raise UserError(f"Several label columns need `multi_label`. Received: {listed(names)}")
-        text_a = _index_of(table, self._text_a, "text_a_column")
+    def _names(
+        self, path: str, labels: Labels | None, first: Cells, second: Cells
+    ) -> tuple[bool, list[str]]:
+        if not is_column_number(self._text_a):
+            return header(first, second)
+        # pandas names columns without names 0, 1, ... If it writes an index, the first cell of the
+        # header is empty.
+        names = first[1:] if first[:1] == [""] else first
+        numbers = [*map(str, range(len(first)))]
+        known = {*_ALIASES, *chain.from_iterable(_ALIASES.values())} & {*names}
+        is_header = len(names) > 1 and (names == numbers[: len(names)] or len(known) > 1)
+        if labels is not None and self._label in numbers[: len(second)]:
+            cells = [row[int(self._label)].strip() for row in (first, second)]
+            is_known = [labels.accepts(cell) or cell in NO_LABEL for cell in cells]
+            is_header |= is_known == [False, True]
+        if is_header:
+            raise UserError(
+                f"the first row of {path} is a header, but columns are numbered. Remove the "
+                f"header, or pass names of columns. Received: {listed(first)}"
+            )
+        return False, numbers
+
+    def _fields(self, rows: Rows, split: str) -> dict[str, Field]:
+        several = [] if self._multi_label else _several_names(self._label)
+        if several and self._label not in rows.columns:
+            raise UserError(
+                f"Several label columns need `multi_label`. Received: {listed(several)}"
+            )
         text_b = self._text_b
         if text_b is None and self._text_a != TEXT_B:
-            names = table.columns or []
-            others = _ALIASES[TEXT_B] if self._text_a == TEXT_A not in names else ()
-            if any(name.lower() in (TEXT_B, *others) for name in names):
+            others = _ALIASES[TEXT_B] if self._text_a == TEXT_A not in rows.columns else ()
+            if any(name.lower() in (TEXT_B, *others) for name in rows.columns):
                 text_b = TEXT_B
-        is_pair = bool(text_b)
-        self._pairs[table.path] = is_pair
-        for other, other_is_pair in self._pairs.items():
-            if other_is_pair != is_pair:
-                pairs, singles = (table.path, other) if is_pair else (other, table.path)
-                raise UserError(
-                    f"{pairs} has a column {TEXT_B!r}, unlike {singles}."
-                    ' Set `text_b_column` to the column of the second text, or to "" for single '
-                    "texts."
-                )
-        return Columns(
-            widths=(table.width,),
-            text_a=text_a,
-            text_b=_index_of(table, text_b, "text_b_column") if text_b else None,
-            label=None
-            if split == TEST or self._one_hot
-            else _index_of(table, self._label, "label_column"),
-        )
+        self._pairs.setdefault(bool(text_b), rows.path)
+        if len(self._pairs) > 1:
+            raise UserError(
+                f"{self._pairs[True]} has a column {TEXT_B!r}, unlike {self._pairs[False]}. Set "
+                '`text_b_column` to the column of the second text, or to "" for single texts.'
+            )
+        label = None if split == TEST else self._label
+        return {
+            key: Field(
+                (name, *_ALIASES.get(name, ())), as_is if key == LABEL else _cell, is_only=True
+            )
+            for key, name in ((TEXT_A, self._text_a), (TEXT_B, text_b), (LABEL, label))
+            if name
+        }
+
+    def _no_label(
+        self, rows: Rows, fields: Mapping[str, Field], labels: Labels | None
+    ) -> Collection[str]:
+        """Returns the cells of rows without a label."""
+        if self._multi_label:
+            return ("-",)
+        if labels is not None:
+            return [cell for cell in NO_LABEL if not labels.accepts(cell)]
+        rows.rows = iter(found := [*rows.rows])
+        columns = fields[LABEL].find(rows.columns)
+        cells = (row.value.get(column) for _, row, _ in found for column in columns)
+        # In a file with the label "+", "-" is also a label.
+        return ("",) if any(str(cell).strip() == "+" for cell in cells) else NO_LABEL
 
 
 def _several_names(columns: str) -> list[str]:
     """Returns the names in `label_column`; an empty list if it is a single name."""
     names = [name.strip() for name in re.split(f"[,{re.escape(LABEL_SEPARATOR)}]", columns)]
     return names if len(names) > 1 else []
-
-
-def _one_hot_cell(table: Table, places: Mapping[str, int], line: int, cells: Cells) -> str | None:
-    """Returns the labels of a row with a column per label; `None` if one of them is unknown."""
-    names = []
-    for name, place in places.items():
-        cell = cells[place]
-        value = None if cell is None else _ONE_HOT.get(cell.strip().lower(), cell)
-        if isinstance(value, str):
-            raise UserError(
-                f"line {line} of {table.path}: the label column {name!r} must be 0 or 1, or false "
-                f"or true. Received: {shown(cell)}"
-            )
-        if value is None:
-            return None
-        names += [name] * value
-    if not all((cells[place] or "").strip() for place in places.values()):
-        table.issues.add("an empty label cell, read as 0", line)
-    return LABEL_SEPARATOR.join(names)
-
-
-def _index_of(table: Table, column: str, flag: str) -> int:
-    """Returns the index of a column, see `Table.index`, or of the only alias of its name."""
-    names = table.columns or []
-    if column in _ALIASES and column not in names:
-        found = [name for name in names if name.lower() in (column, *_ALIASES[column])]
-        column = found[0] if len(found) == 1 else column
-    return table.index(column, flag)
-
-
-def log_columns(table: Table, columns: Columns, labels: Sequence[str] = ()) -> None:
-    """Logs the format of a file, and its columns. Columns named after `labels` are also used."""
-    names = table.columns or [str(number) for number in range(table.width)]
-    used = {TEXT_A: columns.text_a, TEXT_B: columns.text_b, LABEL: columns.label}
-    parts = [f"{key}: {names[at]!r}" for key, at in used.items() if at is not None]
-    unused = [name for at, name in enumerate(names) if at not in used.values()]
-    if unused := [name for name in unused if name not in labels]:
-        parts.append(f"not used: {listed(unused)}")
-    logging.info("Reading %s as %s (%s)", table.path, table.issues.format, ", ".join(parts))
-
-
-def _without_header(table: Table, label: int, labels: Labels) -> Iterator[Row]:
-    """Returns the rows; raises ValueError if only the first one has an unknown label."""
-    rows = [*table.rows]
-    cells = [(cells[label] or "").strip() if label < len(cells) else "" for _, cells in rows[:2]]
-    if [labels.accepts(cell) for cell in cells] == [False, True] and cells[0] not in NO_LABEL:
-        raise UserError(
-            f"the first row of {table.path} seems to be a header, but columns are numbered. Remove "
-            f"it, or pass names of columns. Received: {listed(rows[0][1])}"
-        )
-    return iter(rows)
 
 
 def _warn_of_lists(path: str, names: Sequence[str], multi_label: bool) -> None:
@@ -659,29 +536,33 @@ def read_prediction_file(
             "run_token_classifier reads. Rename it to end in .txt if it contains one text per line."
         )
     is_tsv = path.lower().endswith(".tsv")
-    if format_of(path) is None or path.lower().endswith(".txt") or (is_tsv and is_pair):
-        line = next(parse_lines(path, lambda text, number: text), [""])[0]
-        names, cells = data.text_names, line.split("\t")
-        is_json = re.match(r'\s*[\[{]*\{\s*"[^"]+"\s*:', line) is not None
-        row = re.split("[,;|]", line)
-        if is_json or (" " not in line and len(row) > 1 and {*names} & {*row}):
-            raise UserError(
-                f"{path} seems to have columns, but files with this extension contain raw texts, "
-                "one per line. Rename it to end in .csv or .jsonl, or pass texts on the standard "
-                f"input. Its first line: {shown(line)}"
-            )
-        is_table = len(cells) > 1 and not {*names}.isdisjoint([*cells, *line.lower().split("\t")])
-        if is_column_number(names[0]):
-            is_table = len(cells) > 1 + is_pair
-        is_table = is_table or line == names[0] or (is_tsv and len(cells) != 2)
-        if not is_table:
-            logging.info("Reading %s as raw texts (one example per line)", path)
-            return None
+    may_be_raw = format_of(path) is None or path.lower().endswith(".txt") or (is_tsv and is_pair)
+    if may_be_raw and not _has_columns(path, data.text_names, is_tsv, is_pair):
+        logging.info("Reading %s as raw texts (one example per line)", path)
+        return None
     examples = data.read_texts(path)
     if any((example.text_b is None) == is_pair for example in examples):
         expected = "pairs of texts" if is_pair else "single texts"
         raise UserError(f"{path} must contain {expected}, like the training data of the model.")
     return examples
+
+
+def _has_columns(path: str, names: Sequence[str], is_tsv: bool, is_pair: bool) -> bool:
+    """Returns whether the first row contains the column of the first text."""
+    line = next(parse_lines(path, lambda text, number: text), [""])[0]
+    is_json = re.match(r'\s*[\[{]*\{\s*"[^"]+"\s*:', line) is not None
+    row = re.split("[,;|]", line)
+    if is_json or (" " not in line and len(row) > 1 and {*names} & {*row}):
+        raise UserError(
+            f"{path} seems to have columns, but files with this extension contain raw texts, one "
+            "per line. Rename it to end in .csv or .jsonl, or pass texts on the standard input. "
+            f"Its first line: {shown(line)}"
+        )
+    cells = line.split("\t")
+    is_named = len(cells) > 1 and not {*names}.isdisjoint([*cells, *line.lower().split("\t")])
+    if is_column_number(names[0]):
+        is_named = len(cells) > 1 + is_pair
+    return is_named or line == names[0] or (is_tsv and len(cells) != 2)
 
 
 def metrics_for(labels: Labels) -> tuple[str, tuple[str, ...]]:

@@ -17,7 +17,7 @@ import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from itertools import chain, islice
+from itertools import dropwhile, islice, tee
 from typing import Any, Final
 
 from absl import logging
@@ -30,15 +30,10 @@ Cells = list[str]
 # Number from 1, or another location; values by column; and the error if the row is malformed.
 Row = tuple[int | str, JsonValue, UserError | None]
 
-_TSV, _CSV, JSON_LINES = "TSV", "CSV", "JSON Lines"
-FORMATS: Final = {
-    ".tsv": _TSV,
-    ".txt": _TSV,
-    ".csv": _CSV,
-    ".jsonl": JSON_LINES,
-    ".ndjson": JSON_LINES,
-    ".json": JSON_LINES,
-}
+TSV, _CSV, JSON_LINES = "TSV", "CSV", "JSON Lines"
+FORMATS: Final = {".tsv": TSV, ".txt": TSV, ".csv": _CSV} | dict.fromkeys(
+    (".jsonl", ".ndjson", ".json"), JSON_LINES
+)
 _LARGEST_CELL = 2**31 - 1  # characters
 _LOCATIONS_SHOWN = 5
 _MOST_MALFORMED = 0.01  # share of rows
@@ -77,21 +72,19 @@ class RowReport:
                 f"{num_rows}. At most {most:.0%} are accepted and counted."
             )
 
-    def messages(self) -> list[str]:
-        """Returns a message for each kind, with its first locations and its first error."""
-        messages = []
-        for kind, found in self.locations.items():
-            unit = f"{self.unit}{'s' * (len(found) > 1)}"
-            shown = ", ".join(map(str, found[:_LOCATIONS_SHOWN]))
-            more = ", ..." * (len(found) > _LOCATIONS_SHOWN)
-            first = next((f". The first: {e}" for name, e in self.errors if name == kind), "")
-            messages.append(f"rows={len(found)} with {kind} ({unit} {shown}{more}){first}")
-        return messages
-
     def log(self) -> None:
-        """Logs a warning for each kind."""
-        for message in self.messages():
-            logging.warning("%s: %s", self.path, message)
+        """Logs a warning for each kind, with its first locations and its first error."""
+        for kind, found in self.locations.items():
+            first = next((f". The first: {e}" for name, e in self.errors if name == kind), "")
+            logging.warning("%s: %s%s", self.path, count_rows(self.unit, kind, found), first)
+
+
+def count_rows(unit: str, kind: str, locations: Sequence[int | str]) -> str:
+    """Returns the number of rows with a problem, and their first numbers or names, as text."""
+    shown = ", ".join(map(str, locations[:_LOCATIONS_SHOWN]))
+    more = ", ..." * (len(locations) > _LOCATIONS_SHOWN)
+    units = f"{unit}{'s' * (len(locations) > 1)}"
+    return f"rows={len(locations)} with {kind} ({units} {shown}{more})"
 
 
 @dataclass
@@ -101,21 +94,18 @@ class Rows:
     Attributes:
         path: the file or directory.
         format: its format, for the log.
-        columns: names in the header, or "0", "1", ... without a header. In JSON files: the keys of
-            all objects, and those of inner objects as "outer.inner".
+        columns: their names, or "0", "1", ... without a header. In JSON files: the keys of all
+            objects, and those of inner objects as "outer.inner".
         rows: can be iterated over once.
         unit: what the numbers of rows count.
-        has_header: whether the columns have names.
-        report: counts the malformed rows.
+        report: counts malformed rows.
     """
 
     path: str
     format: str
-    columns: Sequence[str]
+    columns: list[str]
     rows: Iterator[Row] = field(default_factory=lambda: iter(()))
     unit: str = "line"
-    has_header: bool = True
-    report: RowReport = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         self.report = RowReport(self.path, self.unit)
@@ -131,8 +121,19 @@ def is_column_number(column: str) -> bool:
     return re.fullmatch("[0-9]{1,9}", column) is not None
 
 
+def header(first: Cells, second: Cells) -> tuple[bool, list[str]]:
+    """Returns `True` and the names in a header. Delimiters at the end of every row are ignored."""
+    names = [cell.strip() for cell in first]
+    while names and not names[-1]:
+        names.pop()
+    return True, names
+
+
 def read_rows(
-    path: str, *, is_header: Callable[[Cells], bool] = lambda cells: True, wanted: str = ""
+    path: str,
+    *,
+    name_columns: Callable[[Cells, Cells], tuple[bool, list[str]]] = header,
+    wanted: str = "",
 ) -> Rows:
     """Opens a file as rows.
 
@@ -141,7 +142,8 @@ def read_rows(
 
     Args:
         path: the file. ValueError is raised if it is missing, empty, or contains no object.
-        is_header: returns whether the first row contains the column names. Ignored for JSON.
+        name_columns: receives the cells of the first two rows of a file that is not JSON. Returns
+            whether the first row is a header, and the names of the columns.
         wanted: an example of the expected objects, for errors.
     """
     kind = format_of(path)
@@ -152,29 +154,25 @@ def read_rows(
     text = read_text(path)
     if kind == JSON_LINES:
         return _json_rows(path, text, wanted)
-    lines = _tsv_lines(text) if kind == _TSV else _csv_lines(path, text)
-    blanks = []
-    for number, first in lines:
-        if any(map(str.strip, first)) or len(first) > 1:
-            break
-        blanks.append((number, first))
-    else:
+    lines, ahead = tee(_tsv_lines(text) if kind == TSV else _csv_lines(path, text))
+    filled = (line for line in ahead if len(line[1]) > 1 or "".join(line[1]).strip())
+    heads = [*islice(filled, 2)]
+    if not heads:
         raise UserError(f"{path} is empty.")
-    rows = Rows(path, kind, [cell.strip() for cell in first], has_header=is_header(first))
-    if rows.has_header:
-        while rows.columns and not rows.columns[-1]:  # delimiters at the end of every row
-            rows.columns = rows.columns[:-1]
-    else:
-        rows.columns = [*map(str, range(len(first)))]
-        lines, first = chain(blanks, [(number, first)], lines), []
-    rows.rows = _named(rows, lines, first)
+    (number, first), (_, second) = (*heads, (0, []))[:2]
+    has_header, columns = name_columns(first, second)
+    rows = Rows(path, kind, columns)
+    if has_header:
+        lines = dropwhile(lambda line: line[0] <= number, lines)
+    rows.rows = _named(rows.report, columns, lines, first if has_header else [])
     return rows
 
 
-def _named(rows: Rows, lines: Iterator[tuple[int, Cells]], header: Cells) -> Iterator[Row]:
+def _named(
+    report: RowReport, columns: list[str], lines: Iterator[tuple[int, Cells]], header: Cells
+) -> Iterator[Row]:
     """Yields the cells of each line by column. Lines with a wrong number of cells are malformed."""
-    columns, ending = rows.columns, f" of {rows.path}"
-    width = len(columns)
+    width, ending = len(columns), f" of {report.path}"
     blanks: list[int] = []
     for number, cells in lines:
         if not cells or (len(cells) == 1 < width and not cells[0].strip()):
@@ -184,7 +182,7 @@ def _named(rows: Rows, lines: Iterator[tuple[int, Cells]], header: Cells) -> Ite
             if width == 1:
                 yield blank, JsonValue({columns[0]: ""}, f"line {blank}{ending}"), None
             else:
-                rows.report.add("nothing in them, skipped", blank)
+                report.add("nothing in them, skipped", blank)
         blanks.clear()
         where, problem = f"line {number}{ending}", None
         if len(cells) > width and not any(cells[width:]):

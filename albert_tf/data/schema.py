@@ -14,7 +14,7 @@ from absl import logging
 from albert_tf.data.errors import UserError, visible
 from albert_tf.data.rows import Rows, value_at
 from albert_tf.data.splits import TEST
-from albert_tf.data.strict_json import JsonValue, listed
+from albert_tf.data.strict_json import JsonError, JsonValue, listed
 
 E = TypeVar("E")
 Found = dict[str, tuple["Field", list[str]]]  # the fields of a layout with their columns
@@ -22,6 +22,7 @@ Found = dict[str, tuple["Field", list[str]]]  # the fields of a layout with thei
 LABEL = "label"  # name of the field that contains the label
 NO_LABEL: Final = ("", "-")  # cells of rows without a label; SNLI uses "-" if annotators disagreed
 _COUNTS_SHOWN = 20
+_FEWEST_ROWS = 10  # the labels of fewer rows can be the same by chance
 
 
 class LabelError(UserError):
@@ -45,13 +46,13 @@ class Field:
     Attributes:
         names: the name of the column in this package, then in other data sets. The first name that
             exists is used; case is ignored if there is no exact match with the first.
-        read: converts a value. Raises ValueError if the value is malformed.
-        is_required: whether a layout needs the column, and a row the value. Missing and null values
-            of other fields are `None`.
-        is_only: whether several of the names in a file are an error.
+        read: converts a value; raises ValueError if it is malformed.
+        is_required: whether the column must exist. Missing and null values are errors, but `None`
+            if the column is not required or `read` is `as_is`.
+        is_only: whether several of the names in a file are an error. The argument
+            `<name of the field>_column` selects one of them.
         is_pattern: whether the name is a regular expression for one or several columns. `read`
             receives the values of several columns as a list, in the order of their names.
-        setting: the argument that names the column.
     """
 
     names: Sequence[str]
@@ -59,7 +60,6 @@ class Field:
     is_required: bool = True
     is_only: bool = False
     is_pattern: bool = False
-    setting: str = ""
 
     def find(self, columns: Sequence[str]) -> list[str]:
         """Returns the columns of a file that this field reads; several are an error or a list."""
@@ -74,8 +74,8 @@ class Field:
         return found
 
     def is_found(self, columns: Sequence[str]) -> bool:
-        """Returns whether the result of `find` can be read."""
-        return len(columns) == 1 or self.is_pattern & bool(columns)
+        """Returns whether the field can read the result of `find`."""
+        return len(columns) == 1 or (self.is_pattern if columns else not self.is_required)
 
     def value(self, row: JsonValue, name: str, columns: Sequence[str]) -> Any:
         """Returns the value of a row, given the name of the field and the result of `find`."""
@@ -85,7 +85,7 @@ class Field:
         value = value_at(row, columns[0]) if columns else None
         if value is not None:
             return self.read(value)
-        if self.is_required and name != LABEL:
+        if self.is_required and self.read is not as_is:
             raise UserError(f"{row.where} has no {columns[0]!r} (no such key, or null).")
         return None
 
@@ -122,9 +122,7 @@ class Schema(Generic[E]):
             for fields in self.layouts
         ]
         complete = [
-            found
-            for found in layouts
-            if all(field.is_found(c) for field, c in found.values() if field.is_required or c)
+            found for found in layouts if all(field.is_found(c) for field, c in found.values())
         ]
         if not complete:
             raise self._missing(rows, layouts)
@@ -139,23 +137,25 @@ class Schema(Generic[E]):
         return chosen
 
     def _missing(self, rows: Rows, layouts: Sequence[Found]) -> UserError:
-        if len(layouts) > 1:
-            known = "; ".join(", ".join(f.names[0] for f, _ in found.values()) for found in layouts)
-            return UserError(
-                f"{rows.path} has the keys {listed(rows.columns)}. Expected one of: {known}."
-            )
-        field, columns = next(
-            (field, columns)
-            for field, columns in layouts[0].values()
-            if not field.is_found(columns) and (field.is_required or columns)
+        """Returns the error for a column of the first layout that is missing or ambiguous."""
+        name, field, found = next(
+            (name, field, found)
+            for name, (field, found) in layouts[0].items()
+            if not field.is_found(found)
         )
-        advice = f" `{field.setting}` selects the column, by number if the file has no header."
-        if len(rows.columns) == 1 and (other := re.search("[,;\t|]", rows.columns[0])):
+        advice = f" `{name}_column` selects the column, by number if the file has no header."
+        if len(layouts) > 1:
+            known = "; ".join(
+                ", ".join(f.names[0] for f, _ in fields.values()) for fields in layouts
+            )
+            advice = f" Expected one of: {known}."
+        elif len(rows.columns) == 1 and (other := re.search("[,;\t|]", rows.columns[0])):
             advice = f" Separated by {other[0]!r}? Use commas in .csv files, otherwise tabs."
+        elif not field.is_only:
+            advice = ""
         return UserError(
-            f"{rows.path} has {len(columns) or 'no'} column{'s' * (len(columns) > 1)} named "
-            f"{' or '.join(map(repr, field.names))}. Its columns: {listed(rows.columns)}."
-            f"{advice if field.setting else ''}"
+            f"{rows.path} has {len(found) or 'no'} column{'s' * (len(found) > 1)} named "
+            f"{' or '.join(map(repr, field.names))}. Its columns: {listed(rows.columns)}.{advice}"
         )
 
     def each(self, rows: Rows, split: str) -> Iterator[E]:
@@ -212,7 +212,8 @@ class Schema(Generic[E]):
         except UserError as error:
             if is_test or value.value in NO_LABEL:
                 return None
-            raise LabelError(*error.args) from error
+            place = "" if isinstance(error, JsonError) else f"{value.where}: "
+            raise LabelError(f"{place}{error}") from error
 
     def read(self, rows: Rows, split: str) -> list[E]:
         """Returns all examples, see `each`. Labels of a test file are used only if all are valid.
@@ -237,10 +238,16 @@ def _known(row: JsonValue, found: Found) -> dict[str, Any]:
     return {name: cell if isinstance(cell, str) else "" for name, cell in cells.items()}
 
 
-def log_counts(path: str, split: str, what: str, number: int, counts: Mapping[str, int]) -> None:
-    """Logs how many rows have each label."""
-    total = sum(counts.values())
-    shares = [f"{visible(name)}: {n} ({n / total:.1%})" for name, n in counts.items()]
-    more = f", and {len(shares) - _COUNTS_SHOWN} more" * (len(shares) > _COUNTS_SHOWN)
-    labels = f"labels {', '.join(shares[:_COUNTS_SHOWN])}{more}" if total else "without labels"
-    logging.info("%s: %d %ss (%s), %s", path, number, what, split, labels)
+def log_counts(
+    path: str, split: str, what: str, number: int, counts: Mapping[str, int], labels: str = ""
+) -> None:
+    """Logs `labels`, or how many rows have each label. Warns if all rows have the same label."""
+    if not labels and any(counts.values()):
+        shown = [*counts.items()][:_COUNTS_SHOWN]
+        shares = ", ".join(f"{visible(name)}: {n} ({n / number:.1%})" for name, n in shown)
+        more = f", and {len(counts) - len(shown)} more" * (len(counts) > len(shown))
+        labels = f"labels {shares}{more}"
+    logging.info("%s: %d %ss (%s), %s", path, number, what, split, labels or "without labels")
+    for name, n in counts.items():
+        if n == number >= _FEWEST_ROWS:
+            logging.warning("%s: all %d %ss have the label %r", path, number, what, name)

@@ -17,14 +17,17 @@ from dataclasses import dataclass, field
 from itertools import chain, islice
 from typing import Any
 
+from absl import logging
+
 from albert_tf.data.errors import UserError
 from albert_tf.data.rows import (
-    _TSV,
     FORMATS,
     JSON_LINES,
+    TSV,
     RowReport,
     _csv_lines,
     _tsv_lines,
+    count_rows,
     format_of,
     is_column_number,
     parse_row,
@@ -56,7 +59,12 @@ class DataIssues(RowReport):
 
     def messages(self) -> list[str]:
         """Returns a message for each kind, without its first error."""
-        return [message.partition(". The first: ")[0] for message in super().messages()]
+        return [count_rows(self.unit, kind, found) for kind, found in self.locations.items()]
+
+    def log(self) -> None:
+        """Logs a warning for each kind."""
+        for message in self.messages():
+            logging.warning("%s: %s", self.path, message)
 
 
 @dataclass
@@ -129,7 +137,7 @@ def read_table(
     text, issues = read_text(path), DataIssues(path)
     if kind == JSON_LINES:
         return _json_table(path, text, issues, list_columns, multi_label)
-    rows = _tsv_lines(text) if kind == _TSV else _csv_lines(path, text)
+    rows = _tsv_lines(text) if kind == TSV else _csv_lines(path, text)
     blanks: list[Row] = []
     for line, first in rows:
         if any((cell or "").strip() for cell in first) or len(first) > 1:

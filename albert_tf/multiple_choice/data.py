@@ -25,8 +25,8 @@ from albert_tf.data.errors import UserError
 from albert_tf.data.files import folder_names
 from albert_tf.data.parallel import progress
 from albert_tf.data.rows import Row, Rows, read_rows, read_text
-from albert_tf.data.schema import NO_LABEL, Field, Schema, as_is, log_counts
-from albert_tf.data.splits import TEST, TRAIN
+from albert_tf.data.schema import Field, Schema, as_is, log_counts
+from albert_tf.data.splits import TRAIN
 from albert_tf.data.strict_json import (
     JsonError,
     JsonValue,
@@ -37,10 +37,7 @@ from albert_tf.data.strict_json import (
 )
 
 MIDDLE, HIGH = LEVELS = "middle", "high"  # of RACE
-_NUM_OPTIONS = 4
-_RACE = ("context", "question", "options", "label", "name", "level")
 
-_FEWEST_LABELS = 10  # fewer labels can be the same by chance
 LETTERS = string.ascii_uppercase  # names of options, in their order
 BLANK = "_"  # placeholder for the option in a question
 _WANTED = (
@@ -65,6 +62,10 @@ _KEYS = (
     ("", "goal", "sol[12]", "label", ""),
     ("", "sentence", "option[12]", "answer", "12"),
 )
+
+
+_RACE_OPTIONS = LETTERS[:4]
+_RACE = ("article", "question", "options", "answer", "id", "level")  # of a question
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,11 +103,8 @@ def read_choices(path: str, *, split: str = TRAIN) -> list[ChoiceExample]:
     given: set[str] = set()  # labels that are numbers from 0, letters or texts
 
     def find_label(value: JsonValue, values: Mapping[str, Any]) -> int | None:
-        texts, names = values["options"]
-        if value.value == "":
-            return None
-        index = _label(value, texts, names)
-        if not names:
+        index, (texts, names) = _find_label(value, values), values["options"]
+        if index is not None and not names:
             given.add("text" if value.value in texts else str(value.value))
         return index
 
@@ -122,11 +120,8 @@ def read_choices(path: str, *, split: str = TRAIN) -> list[ChoiceExample]:
 
 
 def _logged(path: str, split: str, examples: list[ChoiceExample]) -> list[ChoiceExample]:
-    """Logs the labels of examples. Warns if all labels are equal."""
-    counts = Counter(LETTERS[e.label] for e in examples if e.label is not None)
-    log_counts(path, split, "question", len(examples), dict(sorted(counts.items())))
-    if len(counts) == 1 and len(examples) >= _FEWEST_LABELS:
-        logging.warning("%s: all %d questions have the label %s", path, len(examples), *counts)
+    counts = Counter(sorted(LETTERS[e.label] for e in examples if e.label is not None))
+    log_counts(path, split, "question", len(examples), counts)
     return examples
 
 
@@ -149,7 +144,7 @@ def _options(value: JsonValue, names: str) -> tuple[tuple[str, ...], Sequence[ob
         found = value.elements()
     if not 2 <= len(found) <= len(LETTERS):
         raise value.error(f"2 to {len(LETTERS)} texts")
-    return tuple(map(_text, found)), [name.value for name in given] or names
+    return tuple(map(_text, found)), [name.value for name in given] or names[: len(found)]
 
 
 def _layout(context: str, question: str, options: str, label: str, names: str) -> dict[str, Field]:
@@ -173,38 +168,37 @@ def _example(
     label: int | None,
     name: str | None,
     context: str = "",
+    level: str = "",
 ) -> ChoiceExample:
     example_id = str(index) if name is None else name
-    return ChoiceExample(example_id, context, question, options[0], label)
+    return ChoiceExample(example_id, context, question, options[0], label, level)
 
 
-def _label(value: JsonValue, options: Sequence[str], names: Sequence[object] = ()) -> int:
+def _find_label(value: JsonValue, values: Mapping[str, Any]) -> int | None:
     """Returns the index of the option that a label selects; rejects ambiguous labels.
 
-    If `names` are given, the label must be one of them.
+    If the options have names, the label must be one of them.
     """
-    last = len(options) - 1
-    found = set()
+    options, names = values["options"]
+    if value.value == "":
+        return None
+    number, last = as_whole_number(value.value), len(options) - 1
+    name = str(value.value if number is None else number).strip()
+    wanted = f"0 to {last}, A to {LETTERS[last]}, or the text of exactly one option"
     if names:
-        text = str(value.value).strip()
-        found = {number for number, name in enumerate(names) if str(name) == text}
-    elif isinstance(value.value, str):
-        name = value.value.strip()
-        found = {number for number, option in enumerate(options) if option.strip() == name}
-        if len(name) == 1 and name.upper() in LETTERS[: last + 1]:
-            found.add(LETTERS.index(name.upper()))
-        if re.fullmatch("[0-9]{1,9}", name) and int(name) <= last:
-            found.add(int(name))
+        found = {index for index, one in enumerate(names) if str(one) == name}
+        wanted = f"one of {listed(names)}"
     else:
-        number = as_whole_number(value.value)
-        if number is not None and 0 <= number <= last:
-            found.add(number)
+        texts = options if isinstance(value.value, str) else ()
+        found = {index for index, option in enumerate(texts) if option.strip() == name}
+        if re.fullmatch("[0-9]{1,9}|[A-Za-z]", name):
+            found.add(int(name) if name.isdigit() else LETTERS.index(name.upper()))
+        found &= {*range(len(options))}
     if len(found) > 1:
         letters = " or ".join(LETTERS[index] for index in sorted(found))
         raise value.error(f"unambiguous, but it selects option {letters}. Use a letter")
     if not found:
-        wanted = f"0 to {last}, A to {LETTERS[last]}, or the text of exactly one option"
-        raise value.error(f"one of {listed(names)}" if names else wanted)
+        raise value.error(wanted)
     return found.pop()
 
 
@@ -230,19 +224,36 @@ def read_race(data_dir: str, split: str, *, levels: Sequence[str] = LEVELS) -> l
     folder, own = os.path.join(data_dir, "RACE", split), os.path.join(data_dir, split)
     if not folder_names(folder) and folder_names(own):
         folder = own
-    rows = Rows(folder, "RACE", _RACE, unit="passage")
-    rows.rows = _questions(rows, data_dir, levels, split)
-    fields = {name: Field((name,), as_is, name != "label") for name in _RACE}
-    schema = Schema(_race_example, [fields], what="question")
+    rows = Rows(folder, "RACE", [*_RACE], unit="passage")
+    rows.rows = _questions(rows, data_dir, levels)
+    layout = _layout(*_RACE[:4], names=_RACE_OPTIONS) | {"level": Field(("level",))}
+    schema = Schema(_example, [layout], _find_label, "question", most_malformed=0.0)
     return _logged(folder, split, schema.read(rows, split))
 
 
-def _questions(rows: Rows, data_dir: str, levels: Sequence[str], split: str) -> Iterator[Row]:
-    """Yields the questions about all passages. Raises ValueError if a passage is malformed."""
+def _questions(rows: Rows, data_dir: str, levels: Sequence[str]) -> Iterator[Row]:
     for level in filter(levels.__contains__, LEVELS):
         for location, passage in _passages(rows.path, level, data_dir):
-            questions = list(_examples(passage, location, level, split))
-            yield from ((location, question, None) for question in questions)
+            questions = passage["questions"].elements()
+            options = passage["options"].elements()
+            answers = passage.get("answers")
+            labels = [answer.value for answer in answers.elements()] if answers else []
+            labels = labels or [None] * len(questions)
+            if not len(questions) == len(options) == len(labels):
+                raise JsonError(
+                    f"{passage.where} has {len(questions)} questions, {len(options)} lists of "
+                    f"options and {len(labels)} answers. The numbers must be equal, or there must "
+                    "be no answers."
+                )
+            # Default: the ids of the download, such as middle13.txt for `middle/13.txt`.
+            name = passage.value.get("id") or location.replace("/", "", 1)
+            article = passage["article"].value
+            for question, choices, label in zip(questions, options, labels, strict=True):
+                if len(choices.elements()) != len(_RACE_OPTIONS):
+                    raise choices.error(f"a list of {len(_RACE_OPTIONS)} options")
+                values = article, question.value, choices.value, label, name, level
+                where = f"{passage.where}, {question.keys}"
+                yield location, JsonValue(dict(zip(_RACE, values, strict=True)), where), None
             if not questions:
                 rows.report.add("no question", location)
 
@@ -265,43 +276,3 @@ def _passages(folder: str, level: str, data_dir: str) -> Iterator[tuple[str, Jso
         for line, content in json_values(read_text(path), path):
             location = f"{level}/{name}" + (f":{line}" if name == "all.txt" else "")
             yield location, JsonValue(content, f"{path}, line {line}")
-
-
-def _examples(passage: JsonValue, location: str, level: str, split: str) -> Iterator[JsonValue]:
-    """Yields the questions about a passage by the names in `_RACE`."""
-    article, questions = passage["article"].whole_text(), passage["questions"].elements()
-    options, answers = passage["options"].elements(), passage.get("answers")
-    labels: list[JsonValue | None] = [*answers.elements()] if answers else []
-    labels = labels or [None] * len(questions)
-    if not len(questions) == len(options) == len(labels):
-        raise JsonError(
-            f"{passage.where} has {len(questions)} questions, {len(options)} lists of options and "
-            f"{len(labels)} answers. The numbers must be equal, or there must be no answers."
-        )
-    name = passage.get("id")
-    # Default: the ids of the download, such as middle13.txt for `middle/13.txt`.
-    example_id = _text(name) if name else location.replace("/", "", 1)
-    for question, choices, label in zip(questions, options, labels, strict=True):
-        texts = tuple(option.whole_text() for option in choices.elements())
-        if len(texts) != _NUM_OPTIONS:
-            raise choices.error(f"a list of {_NUM_OPTIONS} options")
-        number = _letter_label(label, split)
-        row = article, question.whole_text(), texts, number, example_id, level
-        yield JsonValue(dict(zip(_RACE, row, strict=True)), passage.where)
-
-
-def _letter_label(answer: JsonValue | None, split: str) -> int | None:
-    """Returns the index of an option. `None` if missing, or if invalid in test data."""
-    letters = LETTERS[:_NUM_OPTIONS]
-    if answer is None or answer.value in (None, *NO_LABEL):
-        return None
-    if answer.value not in tuple(letters):
-        if split == TEST:
-            return None
-        raise answer.error(f"one of {', '.join(letters)}")
-    return letters.index(answer.value)
-
-
-def _race_example(index: int, location: object, **values: Any) -> ChoiceExample:
-    found = {name: getattr(value, "value", value) for name, value in values.items()}
-    return ChoiceExample(found.pop("name"), **found)

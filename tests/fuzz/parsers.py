@@ -33,8 +33,8 @@ from albert_tf.checkpoints.stored_task import StoredTask
 from albert_tf.classification.data import CustomData, GlueData
 from albert_tf.classification.text_predictor import check_file
 from albert_tf.config import PRESETS, AlbertConfig
+from albert_tf.data.rows import read_rows
 from albert_tf.data.streams import open_input, read_lines
-from albert_tf.data.tables import read_table
 from albert_tf.data.tfrecord import FeatureSpec, count_records, masked_crc32c, read_records
 from albert_tf.multiple_choice.data import read_choices, read_race
 from albert_tf.pretraining import batching
@@ -411,9 +411,9 @@ _add("inspected_records", _PART, lambda: list(describe_file(_PART) or ()), "reco
 _add("squad_v1", _QUESTIONS, lambda: read_squad(_QUESTIONS, version=1, is_training=True))
 _add("squad_v2", _QUESTIONS, lambda: read_squad(_QUESTIONS, version=2, is_training=False))
 _add("plain_questions", _QUESTIONS, _plain_questions)
-_add("json_rows", "rows.jsonl", lambda: list(read_table("rows.jsonl").rows))
-_add("csv", "rows.csv", lambda: list(read_table("rows.csv").rows))
-_add("tsv", "rows.tsv", lambda: list(read_table("rows.tsv").rows))
+_add("json_rows", "rows.jsonl", lambda: list(read_rows("rows.jsonl").rows))
+_add("csv", "rows.csv", lambda: list(read_rows("rows.csv").rows))
+_add("tsv", "rows.tsv", lambda: list(read_rows("rows.tsv").rows))
 _add("custom_rows", "rows.csv", _custom_rows, "csv")
 _add("glue", "MRPC/train.tsv", lambda: GlueData("mrpc", ".").read("train"))
 _add("race", "train/middle/1.txt", _race, mutations=_JSON, named=("1.txt", "/train"))

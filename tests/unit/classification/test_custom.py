@@ -1,7 +1,6 @@
 """Custom files: columns, labels, rejected files, and logged labels."""
 
 import json
-from typing import Any
 
 import pytest
 
@@ -45,100 +44,137 @@ def test_labels_are_read_from_the_training_file(file):
     assert three.metrics == ("f1_macro", F1_OF_CLASSES, "matthews")
 
 
-def test_numbered_columns_are_for_files_without_a_header(file):
-    settings: dict[str, Any] = {"text_a_column": "2", "label_column": "0"}
-    data = CustomData(
-        file("a.tsv", "no\tx\tI\nyes\ty\tyou\n"), test_file=file("t.csv", 'a,b,"c\n"\n'), **settings
-    )
-    assert data.read(TRAIN)[0] == TextExample("0", "I", None, "no")
-    assert data.read(TEST) == [TextExample("0", "c\n")]
-    data = CustomData(file("a.jsonl", '{"0": 1, "2": "I"}\n{"0": 0, "2": "you"}\n'), **settings)
-    assert data.read(TRAIN)[1] == TextExample("1", "you", None, "0")
-    data = CustomData(test_file=file("t.tsv", "I\nyou\n"), text_a_column="0", labels=GOOD_BAD)
-    assert data.read(TEST) == [TextExample("0", "I"), TextExample("1", "you")]
-
-
-@pytest.mark.parametrize("text", ["0,1\nhello,pos\nbad,neg\n", ",0,1\n7,hello,pos\n8,bad,neg\n"])
-def test_a_header_of_column_numbers_is_rejected(text, file):
-    """Pandas writes such a header if columns have no names."""
-    with pytest.raises(ValueError, match=r"the first row of .*a\.csv"):
-        CustomData(file("a.csv", text), text_a_column="0", label_column="1")
-    data = CustomData(
-        file("a.csv", text.replace("0,1", "1,0")), text_a_column="0", label_column="1"
-    )
-    assert len(data.read(TRAIN)) == 3
-
-
-def test_empty_texts_of_a_test_file_are_kept(file, caplog):
-    data = CustomData(test_file=file("x.csv", "text_a\nx\n\nz\n"), labels=GOOD_BAD)
-    assert data.read(TEST) == [TextExample("0", "x"), TextExample("1", ""), TextExample("2", "z")]
-    assert "x.csv: rows=1 with an empty text, kept (line 3)" in caplog.text
-
-
-def test_labels_of_a_test_file_are_ignored(file, caplog):
-    data = CustomData(test_file=file("t.tsv", "label\ttext_a\ngood\tI\n?\tyou\n"), labels=GOOD_BAD)
-    assert data.read(TEST) == [TextExample("0", "I"), TextExample("1", "you")]
-    assert not caplog.messages
-
-
-MISFITS = {
-    "too few columns": ("a.csv", "text_a,label\nI,x\nyou\nhe,y\n"),
-    "too many columns": ("a.tsv", "text_a\tlabel\nI\tx\nyou\tare\ty\n"),
-    "the header again": ("a.csv", "text_a,label\nI,x\ntext_a,label\nhe,y\n"),
-    "no text": ("a.jsonl", '{"text_a": "I", "label": 0}\n\n{"text_a": ["you"], "label": 1}\n'),
-    "no such key": ("a.jsonl", '{"text_a": "I", "label": 0}\n\n{"label": 1}\n'),
-}
-
-
-@pytest.mark.parametrize("split", [TRAIN, TEST])
-@pytest.mark.parametrize("name", ["too few columns", "too many columns", "the header again"])
-def test_one_percent_of_malformed_rows_is_accepted(split, name, file, caplog):
-    name, text = MISFITS[name]
-    header, first, bad, *_ = text.splitlines()
-    path = file(name, "\n".join([header, bad, *[first] * 99]))
-    rows = CustomData(path, test_file=path, labels=Labels(("x", "y"))).read(split)
-    assert len(rows) == (100 if split == TEST else 99)
-    assert f"{'kept' if split == TEST else 'skipped'} (line 2)" in caplog.text
-
-
-@pytest.mark.parametrize("split", [TRAIN, TEST])
-@pytest.mark.parametrize("name", MISFITS)
-def test_malformed_rows_are_rejected(split, name, file):
-    path = file(*MISFITS[name])
-    with pytest.raises(ValueError, match=rf"line 3 of {path}.*{name}"):
-        CustomData(path, test_file=path, labels=Labels(("x", "y", "0", "1"))).read(split)
+XY = {"labels": Labels(("x", "y"))}
+ZERO = {"text_a_column": "0", "label_column": "1"}
+LONG = {"text_a_column": "2", "label_column": "0"}
+PAIR = "text_a\ttext_b\tlabel\nI\ta\tx\nyou\tb\ty\n"
+NUMBER = {"regression": True}
 
 
 @pytest.mark.parametrize(
-    ("text", "expected"),
+    ("name", "content", "settings", "expected"),
     [
-        ('{"text": "I", "label": ["x"]}\n{"text": "you", "label": ["y"]}', None),  # doccano
-        ('[{"sentence": "I", "labels": "x"}, {"sentence": "you", "labels": "y"}]', None),
-        ('{"premise": "I", "hypothesis": "h", "Label": "x", "n": 1}', "h"),
-        ('{"Sentence1": "I", "Sentence2": "h", "label": "x"}', "h"),
-        ('{"Text_A": "I", "Text_B": "h", "label": "x"}', "h"),
+        # Numbered columns
+        ("a.tsv", "x\tx\tI\ny\ty\tyou\n", LONG, "I:x you:y"),
+        ("a.jsonl", '{"0": 1, "2": "I"}\n{"0": 0, "2": "you"}\n', LONG, "I:1 you:0"),
+        ("a.csv", "1,0\nI,x\nyou,y\n", ZERO, "1:0 I:x you:y"),
+        ("a.csv", "0,1\nI,x\n", ZERO, "!the first row of .*a.csv is a header.*'0', '1'"),
+        ("a.csv", ",0,1\n7,I,x\n", ZERO, "!the first row of .*a.csv is a header"),  # of pandas
+        ("a.csv", "text,label\nI,x\n", ZERO, "!the first row of .*a.csv is a header"),
+        ("a.csv", "body,kind\nI,x\n", ZERO | XY, "!the first row of .*a.csv is a header"),
+        ("a.tsv", "1\t2\tI\n", {**LONG, "text_a_column": "3"}, "!no .* '3'.*: '0', '1', '2'"),
+        ("a.tsv", PAIR, {"text_a_column": "1", "label_column": "x"}, "!`text_a_column`='1'"),
+        # Columns of other tools
+        ("a.json", '{"text": "I", "label": ["x"]}\n{"text": "s", "label": ["y"]}', {}, "I:x s:y"),
+        ("a.json", '[{"sentence": "I", "labels": "x"}]', XY, "I:x"),
+        ("a.json", '{"premise": "I", "hypothesis": "h", "Label": "x", "n": 1}', XY, "I+h:x"),
+        ("a.csv", "Sentence1,Sentence2,label\nI,h,x\n", XY, "I+h:x"),
+        ("a.csv", "Text_A,Text_B,label\nI,h,x\n", XY, "I+h:x"),
+        ("a.csv", "text,Text_B,text_b,label\nI,you,they,x\n", XY, "I+they:x"),
+        ("a.csv", "text,content,label\nI,you,x\n", {}, "!2 columns named 'text_a' or 'text'"),
+        ("a.csv", "text,Sentence2,hypothesis,label\n", {}, "!2 .*'text_b'.*`text_b_column` sel"),
+        ("a.csv", "id,x,text\n", {}, "!no column named 'label'.*'id', 'x', 'text'.*`label_column`"),
+        # The second text is optional.
+        ("a.tsv", PAIR, {}, "I+a:x you+b:y"),
+        ("a.tsv", PAIR, {"text_b_column": ""}, "I:x you:y"),
+        ("a.tsv", PAIR, {"text_a_column": "text_b"}, "a:x b:y"),
+        # Missing labels
+        ("a.csv", "text,label\nI,entailed\nwe,-\nyou,neutral\nit,\n", {}, "I:entailed you:neutral"),
+        ("a.csv", "text,label\nI,+\nwe,-\nyou, 0\nit, \n", {}, "I:+ we:- you:0"),
+        (
+            "a.json",
+            '{"text": 1, "label": 0.50}\n{"text": 3}\n{"text": 2, "label": 9}',
+            {},
+            "1:0.5 2:9",
+        ),
+        ("a.tsv", "text_a\tlabel\nI\tx\nyou\tx\n", {}, "!at least two .*a.tsv.*'x'"),
+        ("a.tsv", "label\ttext_a\n-\tI\n\tyou\n", {}, "!No row has a label in .*a.tsv"),
+        ("a.tsv", "label\ttext_a", {}, "!No row .*a.tsv"),
+        # Labels of the model
+        ("a.csv", "text,label\nI,y\n", XY, "I:y"),
+        ("a.csv", "text,label\nI,z\n", XY, "!line 2 .*unknown label 'z'.*'x', 'y'"),
+        ("a.csv", "text,label\nI,x\n", XY | NUMBER, "!`regression`"),
+        ("a.csv", "text,label\nI,x\n", {"labels": Labels()}, "!`regression`"),
+        ("a.json", '{"text": "I", "label": ["x", "y"]}', {}, "!label .*several .* `multi_label`"),
+        # Regressions
+        ("a.json", '{"text": 3, "label": 2}\n{"text": 4, "label": "-1e-1"}', NUMBER, "3:2 4:-1e-1"),
+        ("a.csv", "text,label\nI,none\n" + "s,1\n" * 99, NUMBER, " ".join(["s:1"] * 99)),
+        *(
+            ("a.json", f'{{"text": 0, "label": {label}}}', NUMBER, "!line 1.*a.json|a.json.*line 1")
+            for label in ("true", '"warm"', '"NaN"', "NaN", "Infinity")
+        ),
     ],
 )
-def test_columns_of_other_tools_are_read(text, expected, file):
-    data = CustomData(file("a.json", text), labels=Labels(("x", "y")))
-    assert data.read(TRAIN)[0] == TextExample("0", "I", expected, "x")
+def test_training_files(name, content, settings, expected, file):
+    path = file(name, content)
+    if expected[0] == "!":
+        with pytest.raises(ValueError, match=expected[1:]):
+            CustomData(path, **settings).read(TRAIN)
+        return
+    data = CustomData(path, **settings)
+    found = [
+        (e.text_a if e.text_b is None else f"{e.text_a}+{e.text_b}") + f":{e.label}"
+        for e in data.read(TRAIN)
+    ]
+    assert " ".join(found) == expected
+    assert data.labels == settings.get("labels", data.labels)
 
 
-def test_several_labels_need_multi_label(file):
-    path = file("a.jsonl", '{"text": "I", "label": ["x", "y"]}')
-    with pytest.raises(ValueError, match="'label'; several labels need `multi_label`"):
-        CustomData(path, labels=Labels(("x", "y"))).read(TRAIN)
+@pytest.mark.parametrize(
+    ("name", "content", "settings", "texts", "warning"),
+    [
+        ("t.csv", 'a,b,"c\n"\n', LONG, ["c\n"], ""),
+        ("t.tsv", "I\nyou\n", {"text_a_column": "0"}, ["I", "you"], ""),
+        (
+            "t.csv",
+            "text_a\nx\n\nz\n",
+            {},
+            ["x", "", "z"],
+            "rows=1 with an empty text, kept (line 3)",
+        ),
+        ("t.tsv", "label\ttext_a\nx\tI\n?\tyou\n", {}, ["I", "you"], ""),
+    ],
+)
+def test_texts_of_a_test_file(name, content, settings, texts, warning, file, caplog):
+    """All rows are kept, and their labels are ignored."""
+    data = CustomData(test_file=file(name, content), **XY, **settings)
+    assert data.read(TEST) == [TextExample(str(n), text) for n, text in enumerate(texts)]
+    assert warning in caplog.text
+    assert len(caplog.messages) == bool(warning)
 
 
-def test_two_possible_columns_are_rejected(file):
-    path = file("a.csv", "text,content,label\nI,you,x\n")
-    with pytest.raises(ValueError, match=r"no column named 'text_a'.*'text', 'content', 'label'"):
-        CustomData(path, labels=GOOD_BAD).read(TRAIN)
-    path = file("b.csv", "text,Sentence2,hypothesis,label\nI,you,they,x\n")
-    with pytest.raises(ValueError, match=r"no column named 'text_b'.*'Sentence2', 'hypothesis'"):
-        CustomData(path, labels=GOOD_BAD).read(TRAIN)
-    path = file("c.csv", "text,Text_B,text_b,label\nI,you,they,x\n")
-    assert CustomData(path, labels=Labels(("x", "y"))).read(TRAIN)[0].text_b == "they"
+@pytest.mark.parametrize("split", [TRAIN, TEST])
+@pytest.mark.parametrize(
+    ("name", "bad", "problem"),
+    [
+        ("a.csv", "you", "too few columns"),
+        ("a.tsv", "you\tare\tx", "too many columns"),
+        ("a.tsv", "text_a\tlabel", "the header again"),
+        ("a.jsonl", '{"text_a": ["you"], "label": "x"}', "text_a must be text"),
+        ("a.jsonl", '{"label": "x"}', "no 'text_a'"),
+        ("a.jsonl", '{"label": ', "not valid JSON"),
+    ],
+)
+def test_one_percent_of_malformed_rows_is_accepted(split, name, bad, problem, file, caplog):
+    good = {"a.csv": "I,y", "a.tsv": "I\ty", "a.jsonl": '{"text_a": "I", "label": "y"}'}[name]
+    header = [good.replace("I", "text_a").replace("y", "label")] * (name != "a.jsonl")
+
+    def read(rows):
+        path = file(name, "\n".join([*header, good, rows, *[good] * 98]))
+        return CustomData(path, test_file=path, **XY).read(split)
+
+    assert len(read(bad)) == 99 + (split == TEST)
+    done, line = "kept" if split == TEST else "skipped", 2 + len(header)
+    assert f"rows=1 with malformed values, {done} (line {line}). The first: " in caplog.text
+    assert problem in caplog.text
+    with pytest.raises(ValueError, match=rf"line {line}\W.*Malformed rows: 2 of 101"):
+        read(f"{bad}\n{bad}")
+
+
+def test_metrics_of_a_regression():
+    data = CustomData(regression=True)
+    metrics = ("pearson", "spearman", "R2", "RMSE", "RMSE_of_mean")
+    assert (data.best_metric, data.metrics) == ("pearson", metrics)
 
 
 @pytest.mark.parametrize(
@@ -216,10 +252,9 @@ def test_columns_of_the_training_run_are_predicted(file):
     data = CustomData(labels=GOOD_BAD, text_a_column="1", label_column="0")
     for name, text in (("x.csv", "good,I\n"), ("x.txt", "good\tI\n")):
         assert read_prediction_file(data, file(name, text), False) == [TextExample("0", "I")]
-    with pytest.raises(ValueError, match=r"first row of .* is a header"):
-        read_prediction_file(data, file("x.csv", "label,text\ngood,I\n"), is_pair=False)
-    with pytest.raises(ValueError, match=r"first row of .* seems to be a header"):
-        read_prediction_file(data, file("x.csv", "rating,review\ngood,I\n"), is_pair=False)
+    for names in ("label,text", "rating,review"):
+        with pytest.raises(ValueError, match=r"first row of .* is a header"):
+            read_prediction_file(data, file("x.csv", f"{names}\ngood,I\n"), is_pair=False)
     for task, name, text in (
         ("cola", "test.tsv", "index\tsentence\n0\tI\n"),
         ("cola", "dev.tsv", "gj04\t1\t\tI\n"),
@@ -227,14 +262,6 @@ def test_columns_of_the_training_run_are_predicted(file):
     ):
         examples = read_prediction_file(GlueData(task, ""), file(name, text), is_pair=False)
         assert [example.text_a for example in examples] == ["I"]
-
-
-def test_the_second_text_is_optional(file):
-    path = file("a.tsv", "text_a\ttext_b\tlabel\nI\tx\t1\nyou\ty\t0\n")
-    assert CustomData(path).read(TRAIN)[0].text_b == "x"
-    assert CustomData(path, text_b_column="").read(TRAIN)[0].text_b is None
-    swapped = CustomData(path, text_a_column="text_b")
-    assert swapped.read(TRAIN)[0] == TextExample("0", "x", None, "1")
 
 
 def test_files_must_agree_on_pairs(file):
@@ -269,77 +296,6 @@ def test_similar_classes_are_logged_in_one_warning(file, caplog):
     assert data.labels.names == ("Good", "bad", "good")
     [warning] = (message for message in caplog.messages if "'Good' / 'good'" in message)
     assert data.file(TRAIN) in warning
-
-
-def test_labels_of_the_model_are_used(file):
-    train, dev = file("a.tsv", TRAIN_TSV), file("b.tsv", "text_a\tlabel\nI\tneutral\n")
-    labels = Labels(("good", "neutral", "bad"))
-    data = CustomData(train, dev, labels=labels)
-    assert data.labels is labels
-    assert [example.label for example in data.read(DEV)] == ["neutral"]
-    with pytest.raises(ValueError, match=r"line 2 of .*a.tsv.*'good'"):
-        CustomData(train, labels=Labels(("x", "y"))).read(TRAIN)
-    with pytest.raises(ValueError, match="`regression`"):
-        CustomData(train, labels=Labels(("x", "y")), regression=True)
-    with pytest.raises(ValueError, match="`regression`"):
-        CustomData(train, labels=Labels())
-
-
-def test_labels_of_a_regression_are_finite_numbers(file):
-    rows = '{"text_a": "I", "label": 2.5}\n{"text_a": "you", "label": '
-    data = CustomData(file("a.jsonl", rows + '"-1e-1"}'), regression=True)
-    labels = [example.label or "" for example in data.read(TRAIN)]
-    assert data.labels.encode(labels).tolist() == pytest.approx([2.5, -0.1])
-    metrics = ("pearson", "spearman", "R2", "RMSE", "RMSE_of_mean")
-    assert (data.best_metric, data.metrics) == ("pearson", metrics)
-    for label in ("true", '"warm"', '"NaN"', "NaN", "Infinity"):
-        path = file("a.jsonl", f"{rows}{label}}}")
-        with pytest.raises(ValueError, match=r"line 2.*a\.jsonl|a\.jsonl.*line 2"):
-            CustomData(path, regression=True).read(TRAIN)
-
-
-def test_one_percent_of_invalid_numbers_is_skipped(file, caplog):
-    path = file("a.csv", "text_a,label\nI,none\n" + "you,1.5\n" * 99)
-    assert len(CustomData(path, regression=True).read(TRAIN)) == 99
-    assert "rows=1 with an invalid label, skipped (line 2)" in caplog.text
-
-
-@pytest.mark.parametrize(
-    ("labels", "expected"),
-    [
-        (["entailment", "-", "neutral", " "], ("entailment", "neutral")),
-        (["+", "-", "0"], ("+", "-", "0")),
-        ([1, None, 0, "-"], ("0", "1")),
-    ],
-)
-def test_rows_without_a_label_are_skipped(labels, expected, file, caplog):
-    rows = [json.dumps({"text_a": "I", "label": label}) for label in labels]
-    data = CustomData(file("a.jsonl", "\n".join([*rows, '{"text_a": "no label"}'])))
-    assert data.labels.names == expected
-    names = {e.guid: e.label for e in data.read(TRAIN)}
-    assert names == {str(n): str(x) for n, x in enumerate(labels) if str(x) in expected}
-    skipped = len(labels) - len(expected) + 1
-    assert f"a.jsonl: rows={skipped} with no label, skipped" in caplog.text
-
-
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        ({}, r"'label'.*'id', 'x', 'text_a'.*`label_column`"),
-        ({"text_a_column": "1", "label_column": "x"}, r"`text_a_column`"),
-        ({"text_a_column": "3", "label_column": "0"}, r"0 to 2.*'3'"),
-        ({"label_column": "x"}, r".*'same'"),
-    ],
-)
-def test_invalid_columns_are_rejected(settings, message, file):
-    with pytest.raises(ValueError, match=message):
-        CustomData(file("a.tsv", "id\tx\ttext_a\n1\tsame\tI\n2\tsame\tyou\n"), **settings)
-
-
-@pytest.mark.parametrize("text", ["label\ttext_a\n-\tI\n\tyou\n", "label\ttext_a"])
-def test_files_without_labels_or_rows_are_rejected(text, file):
-    with pytest.raises(ValueError, match=r"a\.tsv"):
-        CustomData(file("a.tsv", text))
 
 
 def test_missing_files_are_rejected(file):
@@ -405,7 +361,7 @@ def test_labels_are_counted(report, found, labels, expected):
     assert not warnings
 
 
-@pytest.mark.parametrize(("found", "labels"), [("bbb", ABC), (["2", "2"], Labels())])
+@pytest.mark.parametrize(("found", "labels"), [("b" * 10, ABC), (["2"] * 11, Labels())])
 def test_a_single_label_is_logged_as_a_warning(report, found, labels):
     info, (warning,) = report(found, labels)
     assert repr(found[0]) in warning

@@ -108,7 +108,7 @@ def test_columns_of_zeros_and_ones_are_labels(name, columns, tmp_path):
 @pytest.mark.parametrize(
     ("cell", "columns", "several", "named"),
     [
-        ("2", "toxic,insult", True, "line 3 .*'insult' must be 0 or 1, .*'2'"),
+        ("2", "toxic,insult", True, "line 3 .*insult must be 0 or 1, .*'2'"),
         ("1", "toxic,insult", False, "need `multi_label`"),
         ("1", "toxic,toxic", True, "different columns"),
         ("1", "toxic,threat", True, "no column named 'threat'"),

@@ -12,23 +12,18 @@ ROW = {"context": "A cat sat.", "question": "Who sat?", "options": ["a cat", "a 
 
 
 @pytest.fixture
-def file(tmp_path):
-    def write(*rows):
-        """Writes rows as JSON; strings are written unchanged."""
-        path = tmp_path / "data.jsonl"
+def read(tmp_path):
+    def read(*rows, split=TRAIN, name="data.jsonl"):
+        """Reads rows that are written as JSON; strings are written unchanged."""
         lines = [row if isinstance(row, str) else json.dumps(row) for row in rows]
-        path.write_bytes("".join(f"{line}\n" for line in lines).encode())
-        return str(path)
+        (tmp_path / name).write_bytes("".join(f"{line}\n" for line in lines).encode())
+        return read_choices(str(tmp_path / name), split=split)
 
-    return write
+    return read
 
 
 def row(**changes):
     return {**ROW, **changes}
-
-
-def read(path, split=TRAIN):
-    return read_choices(path, split=split)
 
 
 def test_an_option_replaces_every_blank_or_follows_the_question():
@@ -40,14 +35,13 @@ def test_an_option_replaces_every_blank_or_follows_the_question():
     assert example.endings(lambda text: text.strip().replace("＿", "_")) == ("ItA.", "ItB.")
 
 
-def test_rows_are_read_unchanged(file):
-    path = file(
+def test_rows_are_read_unchanged(read):
+    assert read(
         row(id="first", level="high", context="\ud83d half"),
         "",
         row(options=["1", 2, 3.5, "日本", " "], label="d"),
         row(id=7, label="a dog"),
-    )
-    assert read(path) == [
+    ) == [
         ChoiceExample("first", "\ufffd half", "Who sat?", ("a cat", "a dog"), 0),
         ChoiceExample("1", "A cat sat.", "Who sat?", ("1", "2", "3.5", "日本", " "), 3),
         ChoiceExample("7", "A cat sat.", "Who sat?", ("a cat", "a dog"), 1),
@@ -57,57 +51,49 @@ def test_rows_are_read_unchanged(file):
 @pytest.mark.parametrize(
     ("label", "options", "expected"),
     [
-        (1, ["x", "y", "z"], 1),
-        (1.0, ["x", "y", "z"], 1),
-        ("c", ["x", "y", "z"], 2),
-        ("1", ["4", "1", "3"], 1),  # number and text agree
-        (1, ["3", "4", "1"], 1),
-        ("-", ["+", "-"], 1),
-        ("A", ["A", "B"], 0),  # letter and text agree
+        (1, "xyz", 1),
+        (1.0, "xyz", 1),
+        ("c", "xyz", 2),
+        ("1", "413", 1),  # number and text agree
+        (1, "341", 1),
+        ("-", "+-", 1),
+        ("A", "AB", 0),  # letter and text agree
+        (2, "xy", "label .* 0 to 1, A to B, .*: 2"),
+        ("9" * 5000, "xy", "label .*: '999"),
+        (True, "xy", "label .*: True"),
+        ("x", "xyx", "label .*: 'x'"),
+        ("3", "1234", "label .*option C or D.*: '3'"),
+        (0, "x", "options .* 2 to 26"),
+        (0, ["a", None], r"options\[1\] .*text.* None"),
+        (0, None, "has no 'options'"),
     ],
 )
-def test_a_label_is_a_number_a_letter_or_the_text(file, label, options, expected):
-    (example,) = read(file(row(label=label, options=options)))
-    assert example.label == expected
-
-
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"label": 2}, "label .* 0 to 1, A to B, .*: 2"),
-        ({"label": "9" * 5000}, "label .*: '999"),
-        ({"label": True}, "label .*: True"),
-        ({"label": "x", "options": ["x", "y", "x"]}, "label .*: 'x'"),
-        ({"label": "3", "options": ["1", "2", "3", "4"]}, "label .*option C or D.*: '3'"),
-        ({"options": ["one"]}, "options .* 2 to 26"),
-        ({"options": ["a", None]}, r"options\[1\] .*text.* None"),
-    ],
-)
-def test_invalid_rows_are_rejected(file, changes, message):
-    with pytest.raises(ValueError, match=rf"line 3 of .*data.jsonl.*{message}"):
-        read(file(row(), "", row(**changes)))
+def test_a_label_is_a_number_a_letter_or_the_text(label, options, expected, read):
+    rows = row(), "", row(label=label, options=options and [*options])
+    if isinstance(expected, int):
+        assert read(*rows)[1].label == expected
+        return
+    with pytest.raises(ValueError, match=rf"line 3 of .*data.jsonl.*{expected}"):
+        read(*rows)
 
 
 TWO = {"text": ["iron", "gas"], "label": ["1", "2"]}
-SAID = {"context": "So.", "question": "Why?"}
+WHY = {"question": "Why?"}
+SAID = {"context": "So.", **WHY}
+OPTIONS = ["iron", "gas"]
+NAMED = [{"text": "iron", "label": "A"}, {"text": "gas", "label": "B"}]
 DATA_SETS = {
     "SWAG": {"sent1": "So.", "sent2": "Why?", "ending0": "iron", "ending1": "gas", "label": 1},
-    "HellaSwag": {"ctx_a": "So.", "ctx_b": "Why?", "endings": ["iron", "gas"], "label": "1"},
-    "CosmosQA": {**SAID, "answer0": "iron", "answer1": "gas", "label": "1"},
+    "HellaSwag": {"ctx_a": "So.", "ctx_b": "Why?", "endings": OPTIONS, "label": "1"},
+    "CosmosQA": {**SAID, "answer1": "gas", "answer0": "iron", "label": "1"},
     "Social IQa": {**SAID, "answerA": "iron", "answerB": "gas", "label": "2"},
-    "ReClor": {**SAID, "answers": ["iron", "gas"], "label": 1, "id_string": "t"},
-    "RACE": {"article": "So.", "question": "Why?", "options": ["iron", "gas"], "answer": "B"},
-    "C3": {"context": ["So."], "question": "Why?", "choice": ["iron", "gas"], "answer": "gas"},
-    "DREAM": {"dialogue": ["So."], "question": "Why?", "choice": ["iron", "gas"], "answer": "gas"},
-    "COPA": {"premise": "So.", "question": "Why?", "choice1": "iron", "choice2": "gas", "label": 1},
-    "ARC": {"question": "Why?", "choices": TWO, "answerKey": "2"},
-    "ARC as published": {
-        "question": {
-            "stem": "Why?",
-            "choices": [{"text": "iron", "label": "A"}, {"text": "gas", "label": "B"}],
-        },
-        "answerKey": "B",
-    },
+    "ReClor": {**SAID, "answers": OPTIONS, "label": 1, "id_string": "t"},
+    "RACE": {"article": "So.", **WHY, "options": OPTIONS, "answer": "B"},
+    "C3": {"context": ["So."], **WHY, "choice": OPTIONS, "answer": "gas"},
+    "DREAM": {"dialogue": ["So."], **WHY, "choice": OPTIONS, "answer": "gas"},
+    "COPA": {"premise": "So.", **WHY, "choice1": "iron", "choice2": "gas", "label": 1},
+    "ARC": {**WHY, "choices": TWO, "answerKey": "2"},
+    "ARC as published": {"question": {"stem": "Why?", "choices": NAMED}, "answerKey": "B"},
     "OpenBookQA": {"question_stem": "Why?", "choices": TWO, "answerKey": "2"},
     "PIQA": {"goal": "Why?", "sol1": "iron", "sol2": "gas", "label": 1},
     "WinoGrande": {"sentence": "Why?", "option1": "iron", "option2": "gas", "answer": "2"},
@@ -115,85 +101,68 @@ DATA_SETS = {
 
 
 @pytest.mark.parametrize("name", DATA_SETS)
-def test_other_data_sets_are_read_as_published(name, file, caplog):
+def test_other_data_sets_are_read_as_published(name, read, caplog):
     with caplog.at_level(logging.WARNING, logger="absl"):
-        (example,) = read(file(DATA_SETS[name]))
-    context = (
-        "So."
-        if {"choices", "goal", "question_stem", "sentence"}.isdisjoint(DATA_SETS[name])
-        and name != "ARC as published"
-        else ""
-    )
+        (example,) = read(DATA_SETS[name])
+        assert read(json.dumps([DATA_SETS[name]], indent=1), name="data.json") == [example]
+    context = "So." if "So." in str(DATA_SETS[name]) else ""
     assert example == ChoiceExample("0", context, "Why?", ("iron", "gas"), 1)
 
 
-def test_csv_and_lists_of_objects_are_read(tmp_path, caplog):
-    path = tmp_path / "swag.csv"
-    path.write_text("sent1,sent2,ending0,ending1,label\nSo.,Why?,iron,gas,0\n")
-    expected = [ChoiceExample("0", "So.", "Why?", ("iron", "gas"), 0)]
-    assert read(str(path)) == expected
-    path = tmp_path / "swag.json"
-    path.write_text(json.dumps([{**DATA_SETS["SWAG"], "label": 0}]))
+def test_tables_are_read(read, caplog):
     with caplog.at_level(logging.INFO, logger="absl"):
-        assert read(str(path)) == expected
-    assert f"{path} as JSON (context: 'sent1', question: 'sent2'," in caplog.text
+        found = read("sent1,sent2,ending0,ending1,label", "So.,Why?,iron,gas,0", name="swag.csv")
+    assert found == [ChoiceExample("0", "So.", "Why?", ("iron", "gas"), 0)]
+    used = "context: 'sent1', question: 'sent2', options: 'ending0', 'ending1', label: 'label'"
+    assert f"swag.csv as CSV ({used})" in caplog.text
 
 
-def test_errors_name_the_keys_that_were_found_and_expected(file):
-    with pytest.raises(ValueError, match=r"keys 'context', 'q'.*context, question, options, label"):
-        read(file({"context": "c", "q": "?"}))
+def test_errors_name_the_keys_that_were_found_and_expected(read):
+    with pytest.raises(ValueError, match=r"'context', 'q'.*context, question, options, label"):
+        read({"context": "c", "q": "?"})
 
 
-def test_numbers_that_may_count_from_one_are_logged(file, caplog):
-    read(file(row(label="1"), row(label=1)))
-    assert "1 selects the second option" in caplog.text
-    caplog.clear()
-    read(file(row(label="1"), row(label="B")))
-    assert not caplog.messages
+def test_numbers_that_may_count_from_one_are_logged(read, caplog):
+    for labels, is_warned in ((["1", 1], True), (["1", "B"], False), ([0, 1], False)):
+        caplog.clear()
+        read(*(row(label=label) for label in labels))
+        assert ("1 selects the second option" in caplog.text) == is_warned
 
 
-def test_one_percent_of_malformed_rows_is_skipped(file, caplog):
+@pytest.mark.parametrize("bad", ["{", row(label=7), row(options="ab"), row(question=None)])
+def test_one_percent_of_malformed_rows_is_skipped(bad, read, caplog):
     rows = [row()] * 100
-    assert len(read(file(*rows[:99], row(label=7)))) == 99
-    assert "rows=1 with an invalid label, skipped (line 100). The first: line 100" in caplog.text
-    with pytest.raises(ValueError, match=r"line 99 .*2 of 100"):
-        read(file(*rows[:98], row(label=7), "{"))
+    assert len(read(*rows[:99], bad)) == 99
+    assert ", skipped (line 100). The first: " in caplog.text
+    with pytest.raises(ValueError, match=r"line 99.*2 of 100"):
+        read(*rows[:98], bad, "{")
 
 
-def test_files_without_labels_are_rejected(file):
-    with pytest.raises(
-        ValueError, match=r"No question has a label in .*data\.jsonl.*columns: .*'label'"
-    ):
-        read(file(row(label=None), row(label="-"), row(label="")))
-
-
-def test_rows_without_a_label_are_skipped_in_train_and_dev(file, caplog):
-    rows = [row(), row(label=None), row(label="-"), row(label=""), row(label=1)]
-    with caplog.at_level(logging.WARNING):
-        assert [example.example_id for example in read(file(*rows), DEV)] == ["0", "4"]
-    assert "rows=3 with no label, skipped (lines 2, 3, 4)" in caplog.text
+NO_LABEL = [None, "-", ""]
 
 
 @pytest.mark.parametrize(
-    ("labels", "expected", "is_warned"),
+    ("split", "labels", "expected", "warning"),
     [
-        ([1, 0], [1, 0], False),
-        (["", None, "-"], [None, None, None], False),
-        ([1, None], [None, None], True),
-        ([1, -1], [None, None], True),
+        (TRAIN, NO_LABEL, None, r"No question has a label in .*data\.jsonl.*'label'"),
+        (DEV, [0, *NO_LABEL, 1], [0, 1], "rows=3 with no label, skipped (lines 2, 3, 4)"),
+        (TEST, [1, 0], [1, 0], ""),
+        (TEST, NO_LABEL, NO_LABEL[:1] * 3, ""),
+        (TEST, [1, None], [None, None], "rows=1 with no label, while other questions have labels"),
+        (TEST, [1, -1], [None, None], "rows=1 with no label, while other questions have labels"),
+        (DEV, [0] * 9, [0] * 9, ""),
+        (DEV, [0] * 9 + [1], [0] * 9 + [1], ""),
+        (DEV, [0] * 10, [0] * 10, "all 10 questions have the label 'A'"),
     ],
 )
-def test_labels_of_a_test_file_are_used_if_all_are_valid(file, caplog, labels, expected, is_warned):
+def test_questions_without_a_label(split, labels, expected, warning, read, caplog):
+    """Labels of a test file are used if all are valid."""
+    rows = [row(label=label) for label in labels]
+    if expected is None:
+        with pytest.raises(ValueError, match=warning):
+            read(*rows, split=split)
+        return
     with caplog.at_level(logging.WARNING):
-        examples = read(file(*(row(label=label) for label in labels)), TEST)
-    assert [example.label for example in examples] == expected
-    warning = "rows=1 with no label, while other questions have labels"
-    assert (warning in caplog.text) == bool(caplog.records) == is_warned
-
-
-def test_equal_labels_are_reported(file, caplog):
-    for rows in ([row()] * 9, [*[row()] * 9, row(label=1)]):
-        read(file(*rows))
-        assert not caplog.messages
-    read(file(*[row()] * 10))
-    assert "all 10 questions have the label A" in caplog.text
+        assert [example.label for example in read(*rows, split=split)] == expected
+    assert warning in caplog.text
+    assert bool(caplog.records) == bool(warning)

@@ -114,7 +114,7 @@ def test_empty_texts_are_kept_and_lone_surrogates_replaced(race, caplog):
         (json.dumps(passage(1)) + "\n\n" + '{"a": }', "12.txt .*JSON.* line 3"),
         (passage(1, answers=["A"]), "2 questions, 2 lists of options and 1 answers"),
         (passage(1, options=[OPTIONS, OPTIONS[:3]]), r"options\[1\] must be .* 4 options"),
-        (passage(1, answers=["A", "E"]), r"answers\[1\] .*A, B, C, D.*'E'"),
+        (passage(1, answers=["A", "E"]), r"questions\[1\]: answer .*'A', 'B', 'C', 'D'.*'E'"),
     ],
 )
 def test_malformed_passages_are_rejected(race, content, message):
