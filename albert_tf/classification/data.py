@@ -22,7 +22,6 @@ from albert_tf.data.rows import (
     Rows,
     format_of,
     header,
-    is_column_number,
     read_rows,
 )
 from albert_tf.data.schema import NO_LABEL, Field, Schema, as_is, log_counts
@@ -356,7 +355,7 @@ class CustomData:
             f"`label_column`={self._label!r}"
         )
         # The default label column is a name, even if the other columns are numbers.
-        kinds = {is_column_number(column) for column in columns if column != LABEL}
+        kinds = {column.isdecimal() for column in columns if column != LABEL}
         if len(kinds) > 1:
             raise UserError(f"Columns must be all names, or all numbers. Received: {given}")
         if len(set(columns)) < len(columns):
@@ -417,7 +416,10 @@ class CustomData:
         no_label = self._no_label(rows, fields, labels)
         find_label = partial(_label, labels, self._multi_label, no_label)
         if self._one_hot and split != TEST:
-            fields |= {f"is {name}": Field((name,), as_is) for name in self._one_hot}
+            fields |= {
+                f"is {name}": Field((name,), as_is, setting="label_column")
+                for name in self._one_hot
+            }
             fields[LABEL] = Field((self._one_hot[0],), as_is)
             find_label = partial(_one_hot_label, self._one_hot)
         schema = Schema(
@@ -432,7 +434,7 @@ class CustomData:
     def _names(
         self, path: str, labels: Labels | None, first: Cells, second: Cells
     ) -> tuple[bool, list[str]]:
-        if not is_column_number(self._text_a):
+        if not self._text_a.isdecimal():
             return header(first, second)
         # pandas names columns without names 0, 1, ... If it writes an index, the first cell of the
         # header is empty.
@@ -471,7 +473,9 @@ class CustomData:
         label = None if split == TEST else self._label
         return {
             key: Field(
-                (name, *_ALIASES.get(name, ())), as_is if key == LABEL else _cell, is_only=True
+                (name, *_ALIASES.get(name, ())),
+                as_is if key == LABEL else _cell,
+                setting=f"{key}_column",
             )
             for key, name in ((TEXT_A, self._text_a), (TEXT_B, text_b), (LABEL, label))
             if name
@@ -560,7 +564,7 @@ def _has_columns(path: str, names: Sequence[str], is_tsv: bool, is_pair: bool) -
         )
     cells = line.split("\t")
     is_named = len(cells) > 1 and not {*names}.isdisjoint([*cells, *line.lower().split("\t")])
-    if is_column_number(names[0]):
+    if names[0].isdecimal():
         is_named = len(cells) > 1 + is_pair
     return is_named or line == names[0] or (is_tsv and len(cells) != 2)
 

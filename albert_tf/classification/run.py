@@ -16,7 +16,6 @@ from albert_tf.classification.task import ClassificationTask, label_scale, text_
 from albert_tf.classification.text_predictor import TextPredictor, check_file, predict_file
 from albert_tf.data.errors import UserError
 from albert_tf.data.files import write_files
-from albert_tf.data.rows import is_column_number
 from albert_tf.data.sequences import MANY_TRUNCATED, check_room
 from albert_tf.data.splits import DEV, TEST, TRAIN
 from albert_tf.data.streams import is_regular_file
@@ -78,9 +77,9 @@ class ClassifierJob(Job[ClassificationSettings]):
         known["regression"] = trained.labels.is_regression
         known["multi_label"] = trained.labels.multi_label
         known["multi_label_threshold"] = trained.labels.threshold
-        is_numbered = is_column_number(trained.columns.get(_COLUMNS[0]) or "")
+        is_numbered = (trained.columns.get(_COLUMNS[0]) or "").isdecimal()
         given = [getattr(settings, name) for name in _COLUMNS]
-        if any(is_column_number(column) != is_numbered for column in given if column):
+        if any(column.isdecimal() != is_numbered for column in given if column):
             known = {name: value for name, value in known.items() if name not in _COLUMNS}
         return known
 

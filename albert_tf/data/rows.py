@@ -42,29 +42,20 @@ _SEPARATORS = ";\t|"  # in CSV files of other programs
 
 @dataclass
 class RowReport:
-    """Counts rows of a file or directory by kind of problem.
-
-    `locations` contains the numbers or names of the rows by kind. Messages call a row `unit`.
-    """
+    """Counts rows of a file or directory by kind of problem."""
 
     path: str
-    unit: str = "line"
-    locations: dict[str, list[int | str]] = field(default_factory=dict)
-    errors: list[tuple[str, UserError | str]] = field(default_factory=list)
+    unit: str = "line"  # what the numbers of rows count
+    locations: dict[str, list[int | str]] = field(default_factory=dict)  # rows by kind
+    errors: list[tuple[str, UserError | str]] = field(default_factory=list)  # with their kinds
 
     def add(self, kind: str, location: int | str, error: UserError | str = "") -> None:
-        """Counts a row. `kind` is the problem and its treatment, such as "an empty text, kept".
-
-        `error` describes the problem of a malformed row. The first one is shown.
-        """
+        """Counts a row. `kind` is the problem and its treatment, such as "an empty text, kept"."""
         self.locations.setdefault(kind, []).append(location)
         self.errors += [(kind, error)] if error else []
 
     def check(self, num_rows: int, most: float = _MOST_MALFORMED) -> None:
-        """Raises ValueError, with the first error, if too many rows are malformed.
-
-        At most the share `most` of all rows may be malformed, and one row must be well-formed.
-        """
+        """Raises the first error if more than a share of all rows, or every row, is malformed."""
         count = len(self.errors)
         if count > most * num_rows or 0 < count == num_rows:
             raise UserError(
@@ -89,23 +80,17 @@ def count_rows(unit: str, kind: str, locations: Sequence[int | str]) -> str:
 
 @dataclass
 class Rows:
-    """The rows of a file or directory.
+    """The rows of a file or directory. They can be iterated over once.
 
-    Attributes:
-        path: the file or directory.
-        format: its format, for the log.
-        columns: their names, or "0", "1", ... without a header. In JSON files: the keys of all
-            objects, and those of inner objects as "outer.inner".
-        rows: can be iterated over once.
-        unit: what the numbers of rows count.
-        report: counts malformed rows.
+    Columns without a header are named "0", "1", and so on. The columns of JSON are the keys of all
+    objects, and the keys of inner objects as "outer.inner".
     """
 
     path: str
-    format: str
+    format: str  # for the log
     columns: list[str]
     rows: Iterator[Row] = field(default_factory=lambda: iter(()))
-    unit: str = "line"
+    unit: str = "line"  # what the numbers of rows count
 
     def __post_init__(self) -> None:
         self.report = RowReport(self.path, self.unit)
@@ -114,11 +99,6 @@ class Rows:
 def format_of(path: str) -> str | None:
     """Returns the format of a file by its extension; `None` if the extension is unknown."""
     return next((kind for end, kind in FORMATS.items() if path.lower().endswith(end)), None)
-
-
-def is_column_number(column: str) -> bool:
-    """Returns whether a column is given as a number."""
-    return re.fullmatch("[0-9]{1,9}", column) is not None
 
 
 def header(first: Cells, second: Cells) -> tuple[bool, list[str]]:
@@ -321,8 +301,9 @@ def rows_of(value: Any) -> list[dict[str, Any]] | None:
             value = data
         case {} if _are(list, parts) and len({*map(len, parts)}) == 1:
             value = [dict(zip(value, row, strict=True)) for row in zip(*parts, strict=True)]
-        case {} if _are(dict, parts):
-            value = parts if _are_rows(value, *parts[:1]) else _transposed(value)
+        case {} if parts and _are(dict, parts):
+            is_index = _is_index(value, parts[0])
+            value = parts if is_index else [{k: value[k].get(at) for k in value} for at in parts[0]]
     return value if isinstance(value, list) and _are(dict, value) else None
 
 
@@ -330,12 +311,7 @@ def _are(kind: type, values: Iterable[Any]) -> bool:
     return all(isinstance(value, kind) for value in values)
 
 
-def _are_rows(outer: dict[str, Any], first: Collection[str] = ()) -> bool:
-    """Returns whether the outer keys are an index: numbers, or more keys than inner ones."""
-    numbers = [all(map(str.isdigit, keys)) for keys in (outer, first)]
-    return numbers == [True, False] or (not any(numbers) and len(outer) > len(first))
-
-
-def _transposed(columns: dict[str, dict[str, Any]]) -> list[dict[str, Any]]:
-    index = next(iter(columns.values()), {})
-    return [{name: columns[name].get(key) for name in columns} for key in index]
+def _is_index(keys: Collection[str], inner: Collection[str]) -> bool:
+    """Returns whether keys of pandas are numbers, unlike the inner keys, or more than these."""
+    numbers = [all(map(str.isdigit, part)) for part in (keys, inner)]
+    return numbers == [True, False] or (not any(numbers) and len(keys) > len(inner))

@@ -41,25 +41,16 @@ def as_is(value: JsonValue) -> JsonValue:
 
 @dataclass(frozen=True)
 class Field:
-    """A value of each row.
+    """A value of each row: the names of its column, and how it is read.
 
-    Attributes:
-        names: the name of the column in this package, then in other data sets. The first name that
-            exists is used; case is ignored if there is no exact match with the first.
-        read: converts a value; raises ValueError if it is malformed.
-        is_required: whether the column must exist. Missing and null values are errors, but `None`
-            if the column is not required or `read` is `as_is`.
-        is_only: whether several of the names in a file are an error. The argument
-            `<name of the field>_column` selects one of them.
-        is_pattern: whether the name is a regular expression for one or several columns. `read`
-            receives the values of several columns as a list, in the order of their names.
+    The first name that exists is used; case is ignored if there is no exact match with the first.
     """
 
-    names: Sequence[str]
-    read: Callable[[JsonValue], Any] = text
-    is_required: bool = True
-    is_only: bool = False
-    is_pattern: bool = False
+    names: Sequence[str]  # in this package, then in other data sets
+    read: Callable[[JsonValue], Any] = text  # raises ValueError if a value is malformed
+    is_required: bool = True  # missing values of other fields are `None`
+    setting: str = ""  # argument that selects the column; several of the names are an error
+    is_pattern: bool = False  # the name is a regular expression for one or several columns
 
     def find(self, columns: Sequence[str]) -> list[str]:
         """Returns the columns of a file that this field reads; several are an error or a list."""
@@ -69,7 +60,7 @@ class Field:
             return [name for name in columns if name == self.names[0]]
         found: list[str] = []
         for name in self.names:
-            if self.is_only or not found:
+            if self.setting or not found:
                 found += [column for column in columns if column.lower() == name.lower()]
         return found
 
@@ -94,29 +85,21 @@ class Field:
 class Schema(Generic[E]):
     """The fields of each row, and the example that their values make.
 
-    Attributes:
-        make: receives the index of a row, from 0, its number in the file, and as keyword arguments
-            the values by field; returns an example.
-        layouts: the fields by name, in this package and in other data sets. The first layout with
-            a label whose required columns exist is used, otherwise the first one without.
-        find_label: returns the label, given its value and the other values of the row. `None` if
-            the row has no label. Raises ValueError if the label is not allowed.
-        what: what a row is called in messages.
-        is_strict: whether a label that is not allowed is an error, and not counted.
-        keeps_malformed: whether malformed rows of test files are kept, with the texts in them.
-        most_malformed: the share of rows that may be malformed.
+    `make` receives the index of a row, from 0, its number in the file, and the values by field.
+    `find_label` receives the label and the values of the other fields. It returns `None` if the
+    row has no label, and raises ValueError if the label is not allowed.
     """
 
     make: Callable[..., E]
-    layouts: Sequence[Mapping[str, Field]]
+    layouts: Sequence[Mapping[str, Field]]  # fields by name, here and in other data sets
     find_label: Callable[[JsonValue, Mapping[str, Any]], Any] = lambda value, values: value.value
-    what: str = "row"
-    is_strict: bool = False
-    keeps_malformed: bool = False
-    most_malformed: float = 0.01
+    what: str = "row"  # in messages
+    is_strict: bool = False  # whether a label that is not allowed is an error, and not counted
+    keeps_malformed: bool = False  # whether test files keep malformed rows, with their texts
+    most_malformed: float = 0.01  # share of rows
 
     def choose(self, rows: Rows) -> Found:
-        """Returns the fields of the layout that matches the columns of a file, and logs them."""
+        """Returns the first layout that matches the columns, preferably with a label; logs it."""
         layouts = [
             {name: (field, field.find(rows.columns)) for name, field in fields.items()}
             for fields in self.layouts
@@ -138,12 +121,8 @@ class Schema(Generic[E]):
 
     def _missing(self, rows: Rows, layouts: Sequence[Found]) -> UserError:
         """Returns the error for a column of the first layout that is missing or ambiguous."""
-        name, field, found = next(
-            (name, field, found)
-            for name, (field, found) in layouts[0].items()
-            if not field.is_found(found)
-        )
-        advice = f" `{name}_column` selects the column, by number if the file has no header."
+        field, found = next(c for c in layouts[0].values() if not c[0].is_found(c[1]))
+        advice = f" `{field.setting}` selects the column, by number if the file has no header."
         if len(layouts) > 1:
             known = "; ".join(
                 ", ".join(f.names[0] for f, _ in fields.values()) for fields in layouts
@@ -151,8 +130,8 @@ class Schema(Generic[E]):
             advice = f" Expected one of: {known}."
         elif len(rows.columns) == 1 and (other := re.search("[,;\t|]", rows.columns[0])):
             advice = f" Separated by {other[0]!r}? Use commas in .csv files, otherwise tabs."
-        elif not field.is_only:
-            advice = ""
+        elif not field.setting:
+            advice = " Rename the columns."
         return UserError(
             f"{rows.path} has {len(found) or 'no'} column{'s' * (len(found) > 1)} named "
             f"{' or '.join(map(repr, field.names))}. Its columns: {listed(rows.columns)}.{advice}"
@@ -172,8 +151,7 @@ class Schema(Generic[E]):
         fields = [(name, *field) for name, field in found.items()]
         unlabelled: list[int | str] = []
         count = 0
-        for index, (number, row, problem) in enumerate(rows.rows):
-            count += 1
+        for count, (number, row, problem) in enumerate(rows.rows, start=1):
             try:
                 if problem:
                     raise problem
@@ -184,23 +162,23 @@ class Schema(Generic[E]):
                         unlabelled.append(number)
                         if not is_test:
                             continue
-                example = self.make(index, number, **values)
-            except LabelError as error:
-                if self.is_strict:
-                    raise
-                report.add("an invalid label, skipped", number, error)
+                example = self.make(count - 1, number, **values)
             except UserError as error:
-                report.add(malformed, number, error)
-                if keeps_malformed:
-                    yield self.make(index, number, **_known(row, found))
-            else:
-                yield example
+                is_label = isinstance(error, LabelError)
+                if is_label and self.is_strict:
+                    raise
+                report.add("an invalid label, skipped" if is_label else malformed, number, error)
+                if not keeps_malformed:
+                    continue
+                example = self.make(count - 1, number, **_known(row, found))
+            yield example
         report.check(count, self.most_malformed)
         kind = "no label, skipped"
         if is_test:
             kind = f"no label, while other {self.what}s have labels: all labels are ignored"
-        for number in unlabelled if len(unlabelled) < count - len(report.errors) else ():
-            report.add(kind, number)
+        if not is_test or len(unlabelled) < count - len(report.errors):
+            for number in unlabelled:
+                report.add(kind, number)
         report.log()
 
     def _label(self, value: JsonValue | None, values: Mapping[str, Any], is_test: bool) -> Any:
@@ -222,10 +200,9 @@ class Schema(Generic[E]):
         """
         examples: list[Any] = [*self.each(rows, split)]
         if not examples:
-            has_rows = split != TEST and LABEL in self.layouts[0]
             raise UserError(
-                f"No {self.what} {'has a label' if has_rows else 'exists'} in {rows.path}, the "
-                f"{split} data. Its columns: {listed(rows.columns)}."
+                f"No {self.what} {'has a label' if rows.report.locations else 'exists'} in "
+                f"{rows.path}, the {split} data. Its columns: {listed(rows.columns)}."
             )
         if split == TEST and any(example.label is None for example in examples):
             examples = [replace(example, label=None) for example in examples]

@@ -29,7 +29,6 @@ from albert_tf.data.rows import (
     _tsv_lines,
     count_rows,
     format_of,
-    is_column_number,
     parse_row,
     read_text,
     rows_of,
@@ -92,7 +91,7 @@ class Table:
         Raises ValueError, with the argument `name`, if there is no such column, or several.
         """
         if self.columns is None:
-            if is_column_number(column) and int(column) < self.width:
+            if column.isdecimal() and int(column) < self.width:
                 return int(column)
             raise UserError(
                 f"`{name}` must be a number from 0 to {self.width - 1}, because {self.path} is "

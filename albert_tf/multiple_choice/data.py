@@ -24,7 +24,7 @@ from absl import logging
 from albert_tf.data.errors import UserError
 from albert_tf.data.files import folder_names
 from albert_tf.data.parallel import progress
-from albert_tf.data.rows import Row, Rows, read_rows, read_text
+from albert_tf.data.rows import Row, Rows, read_rows, read_text, rows_of
 from albert_tf.data.schema import Field, Schema, as_is, log_counts
 from albert_tf.data.splits import TRAIN
 from albert_tf.data.strict_json import (
@@ -37,7 +37,6 @@ from albert_tf.data.strict_json import (
 )
 
 MIDDLE, HIGH = LEVELS = "middle", "high"  # of RACE
-
 LETTERS = string.ascii_uppercase  # names of options, in their order
 BLANK = "_"  # placeholder for the option in a question
 _WANTED = (
@@ -62,8 +61,6 @@ _KEYS = (
     ("", "goal", "sol[12]", "label", ""),
     ("", "sentence", "option[12]", "answer", "12"),
 )
-
-
 _RACE_OPTIONS = LETTERS[:4]
 _RACE = ("article", "question", "options", "answer", "id", "level")  # of a question
 
@@ -134,17 +131,12 @@ def _text(value: JsonValue) -> str:
 
 def _options(value: JsonValue, names: str) -> tuple[tuple[str, ...], Sequence[object]]:
     """Returns options, and their names if they have names."""
-    given: list[JsonValue] = []
-    if isinstance(value.value, dict):
-        found, given = value["text"].elements(), value["label"].elements()
-    elif all(isinstance(option.value, dict) for option in value.elements()):
-        found = [option["text"] for option in value.elements()]
-        given = [option["label"] for option in value.elements()]
-    else:
-        found = value.elements()
+    found = JsonValue(rows_of(value.value) or value.value, value.where, value.keys).elements()
     if not 2 <= len(found) <= len(LETTERS):
         raise value.error(f"2 to {len(LETTERS)} texts")
-    return tuple(map(_text, found)), [name.value for name in given] or names[: len(found)]
+    if not all(isinstance(option.value, dict) for option in found):
+        return tuple(map(_text, found)), names[: len(found)]
+    return tuple(_text(one["text"]) for one in found), [one["label"].value for one in found]
 
 
 def _layout(context: str, question: str, options: str, label: str, names: str) -> dict[str, Field]:
@@ -161,17 +153,10 @@ _LAYOUTS = tuple(_layout(*keys) for keys in _KEYS)
 
 
 def _example(
-    index: int,
-    number: object,
-    question: str,
-    options: tuple[tuple[str, ...], Sequence[object]],
-    label: int | None,
-    name: str | None,
-    context: str = "",
-    level: str = "",
+    index: int, number: object, options: tuple[Any, ...], name: str | None, **values: Any
 ) -> ChoiceExample:
-    example_id = str(index) if name is None else name
-    return ChoiceExample(example_id, context, question, options[0], label, level)
+    values = {"context": ""} | values
+    return ChoiceExample(str(index) if name is None else name, options=options[0], **values)
 
 
 def _find_label(value: JsonValue, values: Mapping[str, Any]) -> int | None:
@@ -184,21 +169,17 @@ def _find_label(value: JsonValue, values: Mapping[str, Any]) -> int | None:
         return None
     number, last = as_whole_number(value.value), len(options) - 1
     name = str(value.value if number is None else number).strip()
-    wanted = f"0 to {last}, A to {LETTERS[last]}, or the text of exactly one option"
-    if names:
-        found = {index for index, one in enumerate(names) if str(one) == name}
-        wanted = f"one of {listed(names)}"
-    else:
-        texts = options if isinstance(value.value, str) else ()
-        found = {index for index, option in enumerate(texts) if option.strip() == name}
-        if re.fullmatch("[0-9]{1,9}|[A-Za-z]", name):
-            found.add(int(name) if name.isdigit() else LETTERS.index(name.upper()))
-        found &= {*range(len(options))}
+    texts = names or (options if isinstance(value.value, str) else ())
+    found = {index for index, one in enumerate(texts) if str(one).strip() == name}
+    if not names and re.fullmatch("[0-9]{1,9}|[A-Za-z]", name):
+        found.add(int(name) if name.isdigit() else LETTERS.index(name.upper()))
+    found &= {*range(len(options))}
     if len(found) > 1:
         letters = " or ".join(LETTERS[index] for index in sorted(found))
         raise value.error(f"unambiguous, but it selects option {letters}. Use a letter")
     if not found:
-        raise value.error(wanted)
+        numbers = f"0 to {last}, A to {LETTERS[last]}, or the text of exactly one option"
+        raise value.error(f"one of {listed(names)}" if names else numbers)
     return found.pop()
 
 

@@ -203,7 +203,7 @@ def test_columns_are_found(columns, layout, expected, read, caplog):
         ("x.csv", "text,text,y\n", LAYOUTS[:1], "2 columns named 'text'.*: 'text', 'text', 'y'"),
         ("x.csv", "a;b\n1;2;3\n", [{"a": Field(("a",))}], "'a'.*Separated by ';'"),
         ("x.tsv", "a,b\n1,2\n", [{"a": Field(("a",))}], "'a'.*Separated by ','"),
-        ("x.csv", "d,c,C\n", [{"a": Field(("b", "C", "d"), is_only=True)}], "3 .*`a_column` sel"),
+        ("x.csv", "d,c,C\n", [{"a": Field(("b", "C", "d"), setting="z")}], "3 .*`z` selects"),
     ],
 )
 def test_missing_and_ambiguous_columns_are_rejected(file, content, layouts, message, read):
