@@ -55,6 +55,10 @@ class Labels:
         if len(set(self.names)) != len(self.names):
             raise UserError(f"Labels must be unique. Received: {listed(self.names)}")
 
+    def __str__(self) -> str:
+        several = "any number of " * self.multi_label
+        return "numbers" if self.is_regression else several + ", ".join(map(shown, self.names))
+
     @property
     def is_regression(self) -> bool:
         """Whether a number is predicted instead of a class."""

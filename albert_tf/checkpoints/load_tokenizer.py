@@ -37,7 +37,7 @@ def load_tokenizer(
     Raises:
         FileNotFoundError: a file does not exist.
         ValueError: no or contradicting arguments are given, the model does not exist or has no
-            tokenizer, a file is not a tokenizer, or `keep_accents` contradicts the model.
+            tokenizer, a file is not a tokenizer, or the model has another `keep_accents`.
     """
     if path is not None and (spm_model_file or vocab_file):
         raise UserError(
@@ -53,13 +53,13 @@ def load_tokenizer(
             **files, do_lower_case=do_lower_case is not False, keep_accents=bool(keep_accents)
         )
     # Files do not need TensorFlow, which these modules import.
+    from albert_tf.checkpoints.facts import Meeting, settle
     from albert_tf.checkpoints.formats.choose import open_model
-    from albert_tf.checkpoints.stored_model import choose_accents
 
     stored = open_model(os.fspath(path))
-    stored = dataclasses.replace(stored, keep_accents=choose_accents(keep_accents, [stored]))
-    if do_lower_case is not None:
-        stored = dataclasses.replace(stored, do_lower_case=do_lower_case)
+    asked = {"do_lower_case": do_lower_case, "keep_accents": keep_accents}
+    rules = settle({"the arguments": asked, stored.path: stored.rules}, Meeting.GIVEN)
+    stored = dataclasses.replace(stored, **rules)
     if stored.tokenizer is None:
         note = stored.stored_tokenizer.note
         raise UserError(f"There is no tokenizer in the model {path!r}. {note}".rstrip())

@@ -16,6 +16,7 @@ import keras
 import numpy as np
 from absl import logging
 
+from albert_tf.checkpoints.facts import Meeting, settle
 from albert_tf.checkpoints.formats.choose import open_weights
 from albert_tf.checkpoints.model_choice import choose_model
 from albert_tf.checkpoints.report import LoadReport, check_parameters
@@ -78,7 +79,7 @@ def load(path: str | os.PathLike, *, albert_config_file: str | None = None) -> k
 
     Raises:
         ValueError: there is no model, it is incomplete or of another architecture, or the
-            configuration contradicts the weights.
+            configuration does not fit the weights.
     """
     stored = choose_model(as_path("path", path), albert_config_file=albert_config_file)
     return build(stored)[0]
@@ -205,21 +206,15 @@ def _check_labels(
     path: str, known: Mapping[str, Any], settings: Mapping[str, Any], is_renamed: bool
 ) -> None:
     """Rejects labels that differ from the labels of the stored head or, to rename, their number."""
-    names, labels, stored = known.get("labels"), settings.get("labels"), known.get("num_labels")
-    number = settings.get("num_labels", len(labels) if labels else stored)
-    if is_renamed and (stored is None or number != stored):
-        raise UserError(
-            f"rename_labels=True needs a name for each class of {path!r}, which has "
-            f"{stored or 'no'} classes. Received: labels={labels}"
-        )
-    has_other_names = names and labels is not None and tuple(labels) != tuple(names)
-    if not is_renamed and (has_other_names or stored not in (None, number)):
-        found = f"the labels {list(names)}" if names else f"{stored} outputs"
-        asked = f"labels={list(labels)}" if labels is not None else f"num_labels={number}"
-        raise UserError(
-            f"{path!r} contains a trained head with {found}. Received: {asked}. Pass "
-            "new_head=True to replace the head, or rename_labels=True to rename its classes."
-        )
+    labels, stored = settings.get("labels"), known.get("num_labels")
+    number = settings.get("num_labels", len(labels) if labels else stored or 1)
+    given = {"num_labels": number, "labels": None if labels is None else tuple(labels)}
+    advice = "Pass new_head=True to replace the head, or rename_labels=True to rename its classes."
+    if is_renamed:
+        given, stored = {"num_labels": number}, stored or 0
+        advice = "rename_labels=True needs a name for each class."
+    stated = {"num_labels": stored, "labels": known.get("labels")}
+    settle({path: stated, "the arguments": given}, Meeting.GIVEN, advice=advice)
 
 
 def read_model(
@@ -294,18 +289,14 @@ def check_model(model: Any, kinds: Any, tokenizer: object) -> Tokenizer:
             "tokenizer must be created by albert_tf.load_tokenizer, or be None if the model has "
             f"a tokenizer. Received: {type(tokenizer).__name__}"
         )
-    if tokenizer.vocab_size > model.config.vocab_size:
-        raise UserError(
-            f"tokenizer must have at most the vocab_size of the model, {model.config.vocab_size}. "
-            f"Received: a tokenizer of {tokenizer.vocab_size} tokens"
-        )
+    sources = {
+        "model.config": {"num_tokens": model.config.vocab_size},
+        "model.tokenizer": {"vocabulary": own and own.fingerprint},
+        "tokenizer": {"num_tokens": len(tokenizer), "vocabulary": tokenizer.fingerprint},
+    }
+    advice = "Omit tokenizer. If the model was trained with the new one, set model.tokenizer."
+    settle(sources, Meeting.GIVEN, advice=advice, strict={"model.tokenizer"})
     warn_of_unreachable_pieces(tokenizer)
-    if own is not None and own.tokens != tokenizer.tokens:
-        raise UserError(
-            "tokenizer must have the vocabulary of model.tokenizer: its tokens have other ids. "
-            "If the model was trained with the new tokenizer, set model.tokenizer. Received: "
-            f"{type(tokenizer).__name__}({', '.join(tokenizer.files)})"
-        )
     return tokenizer
 
 

@@ -15,6 +15,16 @@ from absl import logging
 
 from albert_tf.checkpoints.archives import is_indirect
 from albert_tf.checkpoints.downloads import BUNDLED, is_bundled, suggestion
+from albert_tf.checkpoints.facts import (
+    Kind,
+    Meeting,
+    Sources,
+    config_facts,
+    contradictions,
+    report,
+    settle,
+    stated,
+)
 from albert_tf.checkpoints.formats.choose import open_model
 from albert_tf.checkpoints.formats.huggingface import read_config
 from albert_tf.checkpoints.model_directory import (
@@ -22,19 +32,19 @@ from albert_tf.checkpoints.model_directory import (
     CONFIG_FILE,
     LOWER_CASE_KEY,
     check_vocabulary,
-    essential_differences,
     find_tokenizer_files,
     stored_rules,
     with_rules,
     with_vocabulary,
 )
 from albert_tf.checkpoints.report import check_no_other_model
-from albert_tf.checkpoints.stored_model import StoredModel, StoredTokenizer, choose_accents
-from albert_tf.config import GROWING, PRESETS, AlbertConfig
+from albert_tf.checkpoints.stored_model import StoredModel, StoredTokenizer
+from albert_tf.config import PRESETS, AlbertConfig
 from albert_tf.data.errors import UserError
 from albert_tf.tokenization.base import Tokenizer
 from albert_tf.tokenization.loading import existing_files, tokenizer_from_files
 
+_ARGUMENTS = "the arguments"
 FROM_HUB = "from_tf_hub"  # value of `spm_model_file` that selects the tokenizer of the model
 
 # Keys of the configuration that determine the shapes of the weights, and keys that do not.
@@ -84,64 +94,55 @@ def choose_model(
             is used. The default of models without a value is `False`.
 
     Raises:
-        ValueError: no model is named, the configuration is missing, or parts contradict each other.
+        ValueError: no model is named, the configuration is missing, or `settle` rejects the parts.
     """
-    handle, init = albert_hub_module_handle, init_checkpoint
-    if init == "" and not handle:
+    if init_checkpoint == "" and not albert_hub_module_handle:
         raise UserError(
             "`init_checkpoint` is empty. Pass a checkpoint or `albert_hub_module_handle`. To train "
             "from random weights, omit `init_checkpoint`."
         )
-    named = _without_weights(albert_config_file, albert_config_file) if albert_config_file else None
+    paths = {"init": init_checkpoint, "path": path, "handle": albert_hub_module_handle}
     opened = {
-        "path": open_model(path) if path else None,
-        "handle": _open_handle(handle) if handle else None,
-        "init": open_model(init) if init else None,
-        "eval": open_model(eval_checkpoint) if eval_checkpoint else None,
+        name: _open(name, path) for name, path in {**paths, "eval": eval_checkpoint}.items() if path
     }
-    models = [model for model in opened.values() if model]
-    run = None
-    if output_dir:
-        run = _without_weights(output_dir, os.path.join(output_dir, CONFIG_FILE))
-    sources = [source for source in (*models, named, run) if source]
-    strict = [m for m in models if m is opened["handle"] or is_bundled(m.path)]
+    models = [opened[name] for name in ("path", "handle", "init", "eval") if name in opened]
+    named = _without_weights(albert_config_file, "")
+    run = _without_weights(output_dir, CONFIG_FILE)
+    sources = [*models, *named, *run]
 
-    chosen, config = _choose_config([named, *sources] if named else sources)
-    for model in models:
-        _compare_configs(chosen, model, model in strict)
-    _compare_with_releases(config, chosen.config_file, has_weights=bool(models))
-    lower_case = _choose_lower_case(do_lower_case, sources, run)
-    accents = choose_accents(keep_accents, sources)
-    config = with_rules(config, {LOWER_CASE_KEY: lower_case, ACCENTS_KEY: accents})
-    rules: dict[str, Any] = {
-        LOWER_CASE_KEY: lower_case is not False,
-        ACCENTS_KEY: bool(accents),
-    }
-    files = _tokenizer_files(spm_model_file, vocab_file, models, opened["handle"])
-    tokenizer = _choose_tokenizer(files, rules, sources, strict)
-    if tokenizer is not None:
-        _check_size(tokenizer, config, chosen.config_file, sources)
+    chosen, config = _choose_config([*named, *sources])
+    first = {str(chosen.config_file): config_facts(config)}
+    configs = {str(m.config_file): config_facts(m.config) for m in models if m.config}
+    strict = {str(model.config_file) for model in models if model.is_strict} - {*first}
+    settle({**first, **configs}, Meeting.GIVEN, strict=strict)
+    _compare_with_releases(first, has_weights=bool(models))
+    given = {LOWER_CASE_KEY: do_lower_case, ACCENTS_KEY: keep_accents}
+    rules = _choose_rules(given, [*models, *named], run)
+    config = with_rules(config, rules)
+    lower_case = rules[LOWER_CASE_KEY] is not False
+    rules = {LOWER_CASE_KEY: lower_case, ACCENTS_KEY: bool(rules[ACCENTS_KEY])}
+    files = _tokenizer_files(spm_model_file, vocab_file, models, opened.get("handle"))
+    tokenizer = _choose_tokenizer(files, rules, first, sources)
+    notes = (source.stored_tokenizer.note for source in sources)
     return dataclasses.replace(
-        opened["init"] or opened["path"] or opened["handle"] or StoredModel(),
+        next((opened[name] for name in paths if name in opened), StoredModel()),
         config=with_vocabulary(config, None),
         config_file=chosen.config_file,
-        stored_tokenizer=StoredTokenizer(
-            loaded=tokenizer,
-            note=next(filter(None, (s.stored_tokenizer.note for s in sources)), ""),
-        ),
+        stored_tokenizer=StoredTokenizer(loaded=tokenizer, note=next(filter(None, notes), "")),
         **rules,
     )
 
 
-def _open_handle(path: str) -> StoredModel:
-    """Opens a model that is not a checkpoint, and no file except a tar file."""
-    if not (tf.io.gfile.isdir(path) or is_indirect(path)):
+def _open(name: str, path: str) -> StoredModel:
+    """Opens a model. Contradictions to handles and bundled models are rejected."""
+    is_handle = name == "handle"
+    if is_handle and not (tf.io.gfile.isdir(path) or is_indirect(path)):
         raise UserError(
             f"{path} is not a directory. Pass the directory or the URL of a TF-Hub module, or a "
             f"directory with {CONFIG_FILE}, tokenizer and checkpoint. Pass the prefix of a "
             f"checkpoint as `init_checkpoint`. {suggestion(path)}"
         )
-    return open_model(path)
+    return dataclasses.replace(open_model(path), is_strict=is_handle or is_bundled(path))
 
 
 def model_in(albert_directory: str, checkpoint_name: str, is_named: bool) -> str:
@@ -158,17 +159,20 @@ def model_in(albert_directory: str, checkpoint_name: str, is_named: bool) -> str
     return albert_directory
 
 
-def _without_weights(path: str, config_file: str) -> StoredModel:
-    """Returns a configuration, if the file exists, and the tokenizer next to it."""
-    is_there = path == config_file or tf.io.gfile.exists(config_file)
-    config = read_config(config_file) if is_there else None
-    return StoredModel(
+def _without_weights(path: str | None, name: str) -> list[StoredModel]:
+    """Returns the configuration `path`, or file `name` in it, with the tokenizer next to it."""
+    if not path:
+        return []
+    file = os.path.join(path, name) if name else path
+    config = read_config(file) if not name or tf.io.gfile.exists(file) else None
+    model = StoredModel(
         path=path,
         config=config,
-        config_file=config_file if config else None,
-        stored_tokenizer=StoredTokenizer(find_tokenizer_files(os.path.dirname(config_file))),
+        config_file=file if config else None,
+        stored_tokenizer=StoredTokenizer(find_tokenizer_files(os.path.dirname(file))),
         **stored_rules(config),
     )
+    return [model]
 
 
 def _choose_config(sources: Sequence[StoredModel]) -> tuple[StoredModel, AlbertConfig]:
@@ -187,79 +191,30 @@ def _choose_config(sources: Sequence[StoredModel]) -> tuple[StoredModel, AlbertC
     raise UserError(f"No model is named. {_WAYS}")
 
 
-def _compare_with_releases(
-    config: AlbertConfig, config_file: str | None, *, has_weights: bool
-) -> None:
+def _compare_with_releases(config: Sources, *, has_weights: bool) -> None:
     """Logs a warning if a model has the shapes of a released model, but differs in other keys."""
-    keys = list(_SHAPELESS)
+    [(where, facts)] = config.items()
     # If all layers share parameters, the shapes do not show the number of layers either.
-    if has_weights and config.parameter_sharing == "all":
-        keys.append("num_hidden_layers")
-    unlike = {
-        name: [
-            f"{key} {getattr(config, key)!r} instead of {getattr(preset, key)!r}"
-            for key in keys
-            if getattr(config, key) != getattr(preset, key)
-        ]
-        for name, preset in PRESETS.items()
-        if all(getattr(config, key) == getattr(preset, key) for key in _SHAPES)
-    }
-    if unlike and all(unlike.values()):
-        name, differences = next(iter(unlike.items()))
-        logging.warning(
-            "%s has the sizes of the released %s, but %s. Check these values: the weights do not "
-            "show them, and wrong values silently change the outputs.",
-            config_file,
-            name,
-            "; ".join(differences),
-        )
+    is_shared = has_weights and facts["parameter_sharing"] == "all"
+    keys = (*_SHAPES, *_SHAPELESS, *["num_hidden_layers"] * is_shared)
+    own = {where: {key: facts[key] for key in keys}}
+    releases = [{f"the released {name}": config_facts(c)} for name, c in PRESETS.items()]
+    compared = [contradictions({**own, **release}, Meeting.RELEASE) for release in releases]
+    similar = [found for found in compared if Kind.SHAPE not in {one.kind for one in found}]
+    if all(similar):
+        report(similar[0] if similar else [], Meeting.RELEASE)
 
 
-def _compare_configs(chosen: StoredModel, model: StoredModel, is_strict: bool) -> None:
-    if model.config is None or chosen.config is None:
-        return
-    if differences := essential_differences(model.config, chosen.config):
-        sizes = ("max_position_embeddings", "vocab_size")
-        can_grow = all(difference.startswith(sizes) for difference in differences)
-        _report(
-            f"{model.config_file} and {chosen.config_file} describe different models: "
-            f"{'; '.join(differences)}. To use {model.config_file}, omit {chosen.path}."
-            + f" {GROWING}"
-            * can_grow,
-            is_strict,
-        )
-
-
-def _report(contradiction: str, is_strict: bool) -> None:
-    """Rejects a contradiction to a TF-Hub module or bundled model; logs it for other models."""
-    if is_strict:
-        raise UserError(contradiction)
-    logging.warning("%s", contradiction)
-
-
-def _choose_lower_case(
-    given: bool | None, sources: Sequence[StoredModel], run: StoredModel | None
-) -> bool | None:
-    """Returns the argument, otherwise the value of the first source that has one."""
-    known = [source for source in sources if source.do_lower_case is not None]
-    if given is None and known:
-        first = known[0]
-        if run and run.do_lower_case not in (first.do_lower_case, None):
-            raise UserError(
-                f"{run.path} was trained with do_lower_case={run.do_lower_case}, but {first.path} "
-                f"sets do_lower_case={first.do_lower_case}. Pass `do_lower_case`, or use another "
-                "`output_dir`."
-            )
-        return first.do_lower_case
-    if other := next((source for source in known if source.do_lower_case != given), None):
-        logging.warning(
-            "do_lower_case=%s is used, but %s was trained with do_lower_case=%s. Omit the setting "
-            "to use the value of the model.",
-            given,
-            other.path,
-            other.do_lower_case,
-        )
-    return given
+def _choose_rules(
+    given: Mapping[str, Any], models: Sequence[StoredModel], run: Sequence[StoredModel]
+) -> dict[str, Any]:
+    """Returns whether texts are lower-cased, and accents kept; `None` if it is unknown."""
+    sources = {_ARGUMENTS: given, **{model.path: model.rules for model in models}}
+    rules = settle(sources, Meeting.GIVEN)
+    stating = (where for where, known in sources.items() if known[LOWER_CASE_KEY] is not None)
+    first = next(stating, _ARGUMENTS)
+    meeting = Meeting.GIVEN if first == _ARGUMENTS else Meeting.RESUME
+    return settle({first: rules, **{f"the run in {one.path}": one.rules for one in run}}, meeting)
 
 
 def _tokenizer_files(
@@ -283,8 +238,8 @@ def _tokenizer_files(
 def _choose_tokenizer(
     files: Mapping[str, str],
     rules: Mapping[str, Any],
+    config: Sources,
     sources: Sequence[StoredModel],
-    strict: Sequence[StoredModel],
 ) -> Tokenizer | None:
     """Returns the tokenizer in `files`, otherwise in the first source; compares all sources."""
     having = [source for source in sources if source.stored_tokenizer.files]
@@ -296,48 +251,20 @@ def _choose_tokenizer(
         chosen = first.required_tokenizer
     else:
         return None
+    # Fewer tokens than embeddings are usual in a model, but not in another tokenizer.
+    is_new = not any(chosen.files[0] in source.stored_tokenizer.files for source in having)
+    [(where, facts)] = config.items()
+    sizes = {where: facts["vocab_size"], chosen.source: chosen.vocab_size}
+    names = ("num_tokens", *["vocabulary_size"] * is_new)
+    settle({where: dict.fromkeys(names, size) for where, size in sizes.items()}, Meeting.GIVEN)
+    vocabularies, replaced = {chosen.source: chosen.fingerprint}, set()
     for source in having:
         file = source.stored_tokenizer.files[0]
         if file in chosen.files:
             check_vocabulary(source.config, chosen)
         elif source.checkpoint:
-            _compare_tokenizers(chosen, source, source in strict)
+            place = f"{source.stored_tokenizer.source or file} of {source.path}"
+            vocabularies[place] = tokenizer_from_files(vocab_file=file).fingerprint
+            replaced |= {place} if source.is_strict else set()
+    settle(stated("vocabulary", vocabularies), Meeting.GIVEN, strict=replaced)
     return chosen
-
-
-def _compare_tokenizers(tokenizer: Tokenizer, model: StoredModel, is_strict: bool) -> None:
-    stored = model.stored_tokenizer
-    theirs = tokenizer_from_files(vocab_file=stored.files[0])
-    if theirs.tokens != tokenizer.tokens:
-        _report(
-            f"{tokenizer.source} ({tokenizer.vocab_size} tokens) is a different vocabulary from "
-            f"{stored.source or theirs.source} ({theirs.vocab_size} tokens) in {model.path}: the "
-            "weights were trained with other token ids. Omit `spm_model_file` and `vocab_file` to "
-            f"use the vocabulary of the model. {GROWING}",
-            is_strict,
-        )
-
-
-def _check_size(
-    tokenizer: Tokenizer,
-    config: AlbertConfig,
-    config_file: str | None,
-    sources: Sequence[StoredModel],
-) -> None:
-    """Rejects more tokens than word embeddings; logs a warning if a given tokenizer has fewer."""
-    if tokenizer.vocab_size > config.vocab_size:
-        raise UserError(
-            f"The vocabulary {tokenizer.source} has {tokenizer.vocab_size} entries, but "
-            f"{config_file} sets vocab_size {config.vocab_size}. "
-            "Use the vocabulary of this model (`spm_model_file`, `vocab_file`), or the "
-            f"configuration that belongs to the vocabulary (`albert_config_file`). {GROWING}"
-        )
-    of_sources = [path for source in sources for path in source.stored_tokenizer.files]
-    if tokenizer.vocab_size < config.vocab_size and tokenizer.files[0] not in of_sources:
-        logging.warning(
-            "%s has %d tokens, but the model has %d word embeddings (vocab_size). Check that "
-            "the model was trained with this vocabulary.",
-            tokenizer.source,
-            tokenizer.vocab_size,
-            config.vocab_size,
-        )

@@ -8,12 +8,11 @@ from typing import Any
 import tensorflow as tf
 from absl import logging
 
-from albert_tf.checkpoints.errors import LoadError
+from albert_tf.checkpoints.facts import Meeting, config_facts, settle, stated
 from albert_tf.config import AlbertConfig
-from albert_tf.data.errors import UserError, visible
 from albert_tf.data.files import check_folder, open_binary, raise_write_errors, write_then_rename
-from albert_tf.data.strict_json import read_json, shown
-from albert_tf.tokenization.base import Tokenizer, vocabulary_fingerprint
+from albert_tf.data.strict_json import read_json
+from albert_tf.tokenization.base import Tokenizer
 from albert_tf.tokenization.library import JSON_FILE, LibraryTokenizer
 from albert_tf.tokenization.loading import tokenizer_from_files
 from albert_tf.tokenization.sentence_piece import SentencePieceTokenizer
@@ -34,9 +33,6 @@ VOCABULARY_KEY = "vocabulary_sha256"
 
 # Written by the last start of a training run.
 RUN_CONFIG_FILE = "run_config.json"
-
-# Keys that affect training, but not the outputs of the trained model.
-_TRAINING_KEYS = ("hidden_dropout_prob", "attention_probs_dropout_prob", "initializer_range")
 
 
 def read_run_config(output_dir: str) -> dict[str, Any]:
@@ -61,23 +57,20 @@ def read_run_file(output_dir: str) -> dict[str, Any]:
 def read_config(path: str) -> AlbertConfig:
     """Reads an `albert_config.json`.
 
-    Raises `LoadError` if it contradicts the `run_config.json` of the run that trained the model.
+    Raises `LoadError` if the `run_config.json` of the run that trained the model has other values.
     """
     config = AlbertConfig.from_json_file(path)
     try:
         trained = AlbertConfig.from_dict(read_run_config(os.path.dirname(path))["model"])
     except (LookupError, TypeError, ValueError):  # no run, or a file of another program
         return config
-    changes, essential = _changes(trained, config)
-    if None not in (trained.extra.get(LOWER_CASE_KEY), config.extra.get(LOWER_CASE_KEY)):
-        essential |= changes.keys() & {LOWER_CASE_KEY, ACCENTS_KEY}
-    if essential:
-        raise LoadError(
-            f"{path} contradicts {RUN_CONFIG_FILE}, with which the model was trained: "
-            f"{'; '.join(changes[key] for key in sorted(essential))}. Restore the file, or delete "
-            f"{RUN_CONFIG_FILE} if the change is intended."
-        )
+    run = os.path.join(os.path.dirname(path), RUN_CONFIG_FILE)
+    settle({path: _all_facts(config), run: _all_facts(trained)}, Meeting.LOAD)
     return config
+
+
+def _all_facts(config: AlbertConfig) -> dict[str, Any]:
+    return {**config_facts(config), **stored_rules(config)}
 
 
 def stored_rules(config: AlbertConfig | None) -> dict[str, Any]:
@@ -100,19 +93,15 @@ def with_vocabulary(config: AlbertConfig, tokenizer: Tokenizer | None) -> Albert
     """Returns a configuration with the fingerprint of a vocabulary, or without a fingerprint."""
     extra = {key: value for key, value in config.extra.items() if key != VOCABULARY_KEY}
     if tokenizer is not None:
-        extra[VOCABULARY_KEY] = vocabulary_fingerprint(tokenizer.tokens)
+        extra[VOCABULARY_KEY] = tokenizer.fingerprint
     return config.replace(extra=extra)
 
 
 def check_vocabulary(config: AlbertConfig | None, tokenizer: Tokenizer) -> None:
     """Raises `LoadError` if a configuration contains the fingerprint of another vocabulary."""
     expected = config.extra.get(VOCABULARY_KEY) if config else None
-    if expected not in (None, vocabulary_fingerprint(tokenizer.tokens)):
-        raise LoadError(
-            f"The model was not trained with the vocabulary {tokenizer.files[0]}: its fingerprint "
-            f"is not the {VOCABULARY_KEY} in the configuration, {shown(expected)}. Restore the "
-            "original file, or delete this key from the configuration to use the new vocabulary."
-        )
+    known = {f"{VOCABULARY_KEY} of the configuration": expected}
+    settle(stated("vocabulary", {**known, tokenizer.source: tokenizer.fingerprint}), Meeting.LOAD)
 
 
 def find_tokenizer(directory: str) -> Tokenizer | None:
@@ -139,45 +128,24 @@ def make_output_dir(path: str) -> None:
         tf.io.gfile.makedirs(path)
 
 
-def warn_of_another_config(checkpoint: str, config: AlbertConfig) -> None:
+def compare_config_next_to(checkpoint: str, config: AlbertConfig) -> None:
     """Logs a warning if the configuration next to a checkpoint describes another model."""
     path = os.path.join(os.path.dirname(checkpoint), CONFIG_FILE)
-    if not tf.io.gfile.exists(path):
-        return
-    differences = essential_differences(AlbertConfig.from_json_file(path), config)
-    if differences:
-        logging.warning(
-            "%s, next to the checkpoint, differs from `albert_config_file`: %s",
-            path,
-            "; ".join(differences),
-        )
+    if tf.io.gfile.exists(path):
+        stored = AlbertConfig.from_json_file(path)
+        settle({"this model": config_facts(config), path: config_facts(stored)}, Meeting.GIVEN)
 
 
-def essential_differences(there: AlbertConfig, now: AlbertConfig) -> list[str]:
-    """Describes the differences of two configurations that make the models different."""
-    changes, essential = _changes(there, now)
-    return [changes[key] for key in sorted(essential)]
-
-
-def _changes(there: AlbertConfig, now: AlbertConfig) -> tuple[dict[str, str], set[str]]:
-    """Returns the differences by key, and the keys that make the models different."""
-    # to_dict omits the default of parameter_sharing.
-    known, asked = (
-        {**config.to_dict(), "parameter_sharing": config.parameter_sharing}
-        for config in (there, now)
-    )
-    changes = {
-        key: f"{visible(key)} is {known.get(key)!r} there, {asked.get(key)!r} now"
-        for key in sorted({*known, *asked})
-        if known.get(key) != asked.get(key)
-    }
-    return changes, set(changes) - {*_TRAINING_KEYS, *there.extra, *now.extra}
+def _facts_of_run(config: AlbertConfig) -> dict[str, Any]:
+    """Returns all values of a configuration except the rules of the tokenizer."""
+    others = {**with_vocabulary(config, None).extra, **dict.fromkeys(stored_rules(config))}
+    return {**others, **config_facts(config), "vocabulary": config.extra.get(VOCABULARY_KEY)}
 
 
 class ModelDirectory:
     """Configuration and tokenizer of a model in a directory; the constructor writes nothing.
 
-    Raises `ValueError` if the directory belongs to another model.
+    Raises `ValueError` if the directory contains another model.
     """
 
     def __init__(self, path: str, config: AlbertConfig, tokenizer: Tokenizer | None) -> None:
@@ -187,24 +155,15 @@ class ModelDirectory:
         self._config_path = os.path.join(path, CONFIG_FILE)
         if not tf.io.gfile.exists(self._config_path):
             return
-        stored = read_config(self._config_path)
-        changes, essential = _changes(with_vocabulary(stored, None), config)
-        if essential:
-            raise UserError(
-                f"`output_dir` belongs to another model: {self._config_path} differs from "
-                f"`albert_config_file` ({'; '.join(changes.values())}). Use a new `output_dir` or "
-                "the same configuration."
-            )
-        for change in changes.values():
-            logging.warning("%s changes: %s", self._config_path, change)
-        there = find_tokenizer(path)
-        if there and tokenizer and not there.is_same_as(tokenizer):
-            raise UserError(
-                f"`output_dir` belongs to another model: its vocabulary {there.files[0]} differs "
-                f"from {tokenizer.files[0]}. Use a new `output_dir` or the same vocabulary."
-            )
-        if tokenizer:
-            check_vocabulary(stored, tokenizer)
+        stored, there = read_config(self._config_path), find_tokenizer(path)
+        if there:
+            check_vocabulary(stored, there)
+        now = with_vocabulary(config, tokenizer)
+        sources = {
+            path: {**_facts_of_run(stored), "tokenizer": there},
+            "this run": {**_facts_of_run(now), "tokenizer": tokenizer},
+        }
+        settle(sources, Meeting.RESUME)
 
     def write(self) -> None:
         """Creates the directory, and writes configuration and tokenizer."""

@@ -4,14 +4,13 @@ import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from albert_tf.checkpoints.errors import LoadError
+from albert_tf.checkpoints.facts import Meeting, settle, stated
 from albert_tf.checkpoints.stored_task import (
     MULTIPLE_CHOICE,
     SQUAD_TASKS,
     TOKENS,
     UNNAMED,
     StoredTask,
-    described,
 )
 from albert_tf.config import AlbertConfig
 from albert_tf.labels import Labels, numbered_labels
@@ -59,22 +58,18 @@ def head_in(shapes: Shapes, task: StoredTask | None) -> StoredHead:
     return next(head for head in HEADS if head.is_in(shapes, task))
 
 
-def has_head(shapes: Shapes, task: StoredTask) -> bool:
-    """Returns whether weights contain a head with the outputs of a task."""
-    if task.name in SPAN_HEADS:
-        return SPAN_HEADS[task.name] in shapes
-    return list(shapes.get(CLASSIFIER, ()))[:1] == [task.labels.num_outputs]
+def check_head(
+    path: str, shapes: Shapes, task: StoredTask | None, meeting: Meeting = Meeting.LOAD
+) -> None:
+    """Raises `ValueError` if weights contain only the heads of other tasks or labels.
 
-
-def check_head(path: str, shapes: Shapes, task: StoredTask | None) -> None:
-    """Raises `LoadError` if weights contain only the heads of other tasks or labels."""
+    Weights without a head of any task are accepted where a model is loaded.
+    """
     is_fine_tuned = not {CLASSIFIER, *SPAN_HEADS.values()}.isdisjoint(shapes)
-    if task is not None and is_fine_tuned and not has_head(shapes, task):
-        raise LoadError(
-            f"{path!r} contradicts itself: its task is {task.name!r} with {described(task.labels)},"
-            f" but its weights have the heads: {', '.join(heads_in(shapes))}. Use the files of one "
-            "model."
-        )
+    if task is not None and (is_fine_tuned or meeting is not Meeting.LOAD):
+        head = SPAN_HEADS.get(task.name, CLASSIFIER)
+        own = heads_in({head: [task.labels.num_outputs]})
+        settle(stated("head", {f"the task {task.name}": own, path: heads_in(shapes)}), meeting)
 
 
 def head_of(model_class: type[ConfiguredModel]) -> StoredHead:

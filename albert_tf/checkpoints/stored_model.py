@@ -12,7 +12,13 @@ import numpy as np
 import tensorflow as tf
 
 from albert_tf.checkpoints.errors import DamagedError, LoadError
-from albert_tf.checkpoints.model_directory import ACCENTS_KEY, check_vocabulary, with_rules
+from albert_tf.checkpoints.facts import Meeting, settle, stated
+from albert_tf.checkpoints.model_directory import (
+    ACCENTS_KEY,
+    LOWER_CASE_KEY,
+    check_vocabulary,
+    with_rules,
+)
 from albert_tf.checkpoints.stored_task import StoredTask
 from albert_tf.config import AlbertConfig
 from albert_tf.data.errors import UserError
@@ -126,7 +132,8 @@ class StoredTokenizer:
     files: Sequence[str] = ()
     source: str = ""  # the file from which the first was created, if it is another
     note: str = ""  # how it differs from the library of the format, or why there is no tokenizer
-    contradiction: str = ""  # error if the files contradict each other
+    # Fingerprints of the vocabularies in further files, by path
+    others: Mapping[str, str] = dataclasses.field(default_factory=dict)
     loaded: Tokenizer | None = None  # used instead of files
     # Rules that the format sets. `None` if unknown.
     do_lower_case: bool | None = None
@@ -142,10 +149,7 @@ class StoredTokenizer:
         """
         if self.loaded is not None or not self.files:
             return self.loaded
-        first, *others = self.files
-        if self.contradiction:
-            raise UserError(self.contradiction)
-        source = self.source or first
+        first, source = self.files[0], self.source or self.files[0]
         lower_case = self.do_lower_case if do_lower_case is None else do_lower_case
         accents = self.keep_accents if keep_accents is None else keep_accents
         try:
@@ -155,20 +159,10 @@ class StoredTokenizer:
         except UserError as error:  # names the file of the user, not a file in the cache
             raise UserError(str(error).replace(first, source)) from error
         tokenizer.source = source
-        for path in others:
-            tokens = tokenizer_from_files(vocab_file=path).tokens
-            if tokens != tokenizer.tokens:
-                raise UserError(other_tokens(first, tokenizer.tokens, path, tokens))
+        found = {path: tokenizer_from_files(vocab_file=path).fingerprint for path in self.files[1:]}
+        found = {source: tokenizer.fingerprint, **found, **self.others}
+        settle(stated("vocabulary", found), Meeting.LOAD)
         return tokenizer
-
-
-def other_tokens(file: str, tokens: Sequence[str], other: str, others: Sequence[str]) -> str:
-    """Returns an error about two tokenizer files of one model."""
-    return (
-        f"{file} ({len(tokens)} tokens) and {other} ({len(others)} tokens) belong to one model but "
-        "contain different tokens or different ids. Delete the file that the model was not trained "
-        "with, or pass the other file as the tokenizer."
-    )
 
 
 @dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
@@ -187,6 +181,7 @@ class StoredModel:
     # Opens the weights. If `None`, `open_weights` of the format's module is used.
     open_weights: Callable[[], Weights] | None = None
     global_step: int = 0  # of a model in memory
+    is_strict: bool = False  # whether contradictions to the model are rejected, see `settle`
     dtype: str | None = None  # Keras policy of models to build. `None`: the current policy.
 
     @classmethod
@@ -213,6 +208,11 @@ class StoredModel:
     def with_weights(self, weights: Mapping[str, np.ndarray]) -> "StoredModel":
         """Returns the model with weights in memory."""
         return dataclasses.replace(self, open_weights=lambda: Weights.in_memory(weights))
+
+    @property
+    def rules(self) -> dict[str, Any]:
+        """The settings of the tokenizer that are stored with the model."""
+        return {LOWER_CASE_KEY: self.do_lower_case, ACCENTS_KEY: self.keep_accents}
 
     @property
     def required_config(self) -> AlbertConfig:
@@ -246,15 +246,3 @@ class StoredModel:
         """The weights, opened once."""
         assert self.open_weights is not None, self.format
         return self.open_weights()
-
-
-def choose_accents(given: bool | None, sources: Sequence[StoredModel]) -> bool | None:
-    """Returns `keep_accents`, or the value of the first source. Rejects contradictions."""
-    for source in sources:
-        if given is not None and source.keep_accents not in (None, given):
-            raise UserError(
-                f"`keep_accents`={given} contradicts {source.path}, which was trained with "
-                f"`keep_accents`={source.keep_accents}. Omit the setting, or use another model."
-            )
-        given = source.keep_accents if given is None else given
-    return given

@@ -11,10 +11,11 @@ from typing import Any
 import tensorflow as tf
 from absl import logging
 
+from albert_tf.checkpoints.facts import Meeting, settle, stated
 from albert_tf.checkpoints.model_directory import RUN_CONFIG_FILE, read_run_config
 from albert_tf.data.errors import UserError
 from albert_tf.data.files import write_file
-from albert_tf.data.strict_json import JsonError, JsonValue, read_json, shown
+from albert_tf.data.strict_json import JsonError, JsonValue, read_json
 from albert_tf.labels import Labels
 
 LABELS_FILE = "labels.json"
@@ -28,8 +29,7 @@ UNNAMED = "custom"  # custom files, or an unknown task
 UNCLEAR = ""  # labels of texts or of tokens
 _SCALE = ("mean", "deviation")  # only for regressions of custom files
 
-# Tasks whose models are interchangeable.
-_SAME_KIND = ({"mnli", "mismnli", "ax"},)
+_SAME_KIND = {"mismnli": "mnli", "ax": "mnli"}  # tasks whose models are interchangeable
 
 
 @dataclass(frozen=True)
@@ -76,8 +76,8 @@ class StoredTask:
     def read(cls, directory: str) -> StoredTask | None:
         """Reads the `labels.json` in a directory, or the task in its `run_config.json`.
 
-        Returns `None` if neither exists. Raises `ValueError` if a value is invalid or the files
-        contradict each other.
+        Returns `None` if neither exists. Raises `ValueError` if a value is invalid, or the files
+        describe different tasks.
         """
         path = os.path.join(directory, LABELS_FILE)
         trained = _task_of_run(directory)
@@ -86,22 +86,10 @@ class StoredTask:
                 logging.warning("%s is missing: using the task in %s", path, RUN_CONFIG_FILE)
             return trained
         task = cls._read(path)
-        trained = trained or task
-        warn_of_another_length(trained, task.max_seq_length)
-        if (task.name, task.labels, task.is_pair) != (
-            trained.name,
-            trained.labels,
-            trained.is_pair,
-        ):
-            now, then = (
-                f"{t.name!r} with {described(t.labels)} (pairs: {t.is_pair})"
-                for t in (task, trained)
-            )
-            raise UserError(
-                f"{path!r} contradicts {RUN_CONFIG_FILE}: the task is {now}, but the model was "
-                f"trained for {then}. Restore {LABELS_FILE}. To rename classes, load the model "
-                "with rename_labels=True and save it."
-            )
+        if trained is not None:
+            sources = {path: task.facts, os.path.join(directory, RUN_CONFIG_FILE): trained.facts}
+            rename = "To rename classes, load the model with rename_labels=True and save it."
+            settle(sources, Meeting.LOAD, advice=f"{Meeting.LOAD.value} {rename}")
         return task
 
     @classmethod
@@ -123,35 +111,29 @@ class StoredTask:
             return replace(self, name=name or UNNAMED)
         return self
 
+    @property
+    def facts(self) -> dict[str, Any]:
+        """The task as facts. Question tasks have no labels."""
+        facts = {"task": self.name, "max_seq_length": self.max_seq_length, "scale": self.scale}
+        is_of_texts = self.name not in QUESTION_TASKS
+        return facts | ({"labels": self.labels, "pairs": self.is_pair} if is_of_texts else {})
+
     def check_name(self, name: str, directory: str, *, is_training: bool) -> None:
-        """Raises `ValueError` if the model in `directory` belongs to another task.
+        """Raises `ValueError` if the model in `directory` was trained for another task.
 
         Without training, interchangeable tasks are accepted (MNLI and AX).
         """
-        is_same_kind = any({self.name, name} <= kind for kind in _SAME_KIND)
-        if self.name != name and (is_training or not is_same_kind):
-            raise UserError(
-                f"{directory!r} belongs to another task: its {LABELS_FILE} contains {self.name!r}, "
-                f"this command runs {name!r}. Use a new `output_dir` or the same task."
-            )
+        same = {} if is_training else _SAME_KIND
+        names = {directory: self.name, "this command": name}
+        settle(stated("task", {w: same.get(n, n) for w, n in names.items()}), Meeting.RESUME)
 
     def check_answers(self, asked: StoredTask, directory: str) -> None:
         """Raises `ValueError` if the labels differ, or only one task has pairs of texts."""
         path = os.path.join(directory, LABELS_FILE)
         path = path if tf.io.gfile.exists(path) else directory
-        if self.labels != asked.labels:
-            raise UserError(
-                f"{directory!r} belongs to another task: the labels in {path} are "
-                f"{described(self.labels)}, the labels of the data {described(asked.labels)}. "
-                "Use a new `output_dir` or the same data."
-            )
-        if self.is_pair not in (asked.is_pair, None):
-            texts = "single texts", "pairs of texts"
-            raise UserError(
-                f"{directory!r} belongs to another task: according to {path} the model was "
-                f"trained on {texts[bool(self.is_pair)]}, but the data are "
-                f"{texts[bool(asked.is_pair)]} (`text_b_column`)."
-            )
+        answers = {"task": None, "scale": None, "max_seq_length": None}
+        sources = {path: self.facts | answers, "the data": asked.facts}
+        settle(sources, Meeting.RESUME)
 
 
 def _task_of_run(directory: str) -> StoredTask | None:
@@ -199,25 +181,7 @@ def _task(content: JsonValue) -> StoredTask:
     )
 
 
-def is_same_unit(known: tuple[float, float], found: tuple[float, float]) -> bool:
-    """Returns whether numbers with another mean and deviation probably have the same unit."""
-    (mean, deviation), (other_mean, other_deviation) = known, found
-    is_near = abs(other_mean - mean) <= 3 * deviation
-    return is_near and deviation / 5 <= other_deviation <= 5 * deviation
-
-
 def warn_of_another_length(task: StoredTask | None, max_seq_length: int | None) -> None:
     """Logs a warning if texts are truncated to another length than in training."""
-    trained = task.max_seq_length if task else None
-    if trained and max_seq_length and max_seq_length != trained:
-        logging.warning(
-            "max_seq_length=%d is used, but the model was trained with max_seq_length=%d",
-            max_seq_length,
-            trained,
-        )
-
-
-def described(labels: Labels) -> str:
-    """Describes labels for messages."""
-    several = "any number of " * labels.multi_label
-    return "numbers" if labels.is_regression else several + ", ".join(map(shown, labels.names))
+    lengths = {"the model": task and task.max_seq_length, "the arguments": max_seq_length or None}
+    settle(stated("max_seq_length", lengths), Meeting.GIVEN)

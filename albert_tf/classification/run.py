@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 from absl import logging
 
-from albert_tf.checkpoints.stored_task import QUESTION_TASKS, TOKENS, StoredTask, is_same_unit
+from albert_tf.checkpoints.facts import Meeting, settle, stated
+from albert_tf.checkpoints.stored_task import QUESTION_TASKS, TOKENS, StoredTask
 from albert_tf.classification.data import CustomData, GlueData, read_prediction_file
 from albert_tf.classification.export import export_classifier, export_text_classifier
 from albert_tf.classification.settings import ClassificationSettings
@@ -123,14 +124,7 @@ class ClassifierJob(Job[ClassificationSettings]):
             return known
         path = self.data.file(TRAIN)
         scale = label_scale(self.labels.encode([e.label or "" for e in self.examples[TRAIN]]), path)
-        if known and not is_same_unit(known, scale):
-            logging.warning(
-                "%s: the labels have mean %g and deviation %g, but the model was trained with mean "
-                "%g and deviation %g. If the unit has changed, use a new head or `output_dir`.",
-                path,
-                *scale,
-                *known,
-            )
+        settle(stated("scale", {context.trained_in: known, path: scale}), Meeting.RESUME)
         return known or scale
 
     def _class_weights(self) -> np.ndarray | None:

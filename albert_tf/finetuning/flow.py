@@ -4,15 +4,15 @@ All checks run before the first file is written.
 """
 
 import dataclasses
-import os
 from contextlib import closing
 from typing import Any
 
 from absl import logging
 
+from albert_tf.checkpoints.facts import Meeting, contradictions
 from albert_tf.checkpoints.formats.choose import open_weights, stored_task
-from albert_tf.checkpoints.stored_heads import CLASSIFIER, has_head
-from albert_tf.checkpoints.stored_task import QUESTION_TASKS, StoredTask, described, is_same_unit
+from albert_tf.checkpoints.stored_heads import CLASSIFIER, check_head
+from albert_tf.checkpoints.stored_task import StoredTask
 from albert_tf.data.errors import UserError
 from albert_tf.data.log_file import write_log_to
 from albert_tf.finetuning.job import Job, S
@@ -92,17 +92,8 @@ def _check_data(job: Job[S]) -> None:
 
 def check_head_in(directory: TrainingDirectory, task: StoredTask) -> None:
     """Raises ValueError if the newest checkpoint of a directory has no head for the task."""
-    prefix = directory.newest() or directory.best()
-    if not prefix:
-        return
-    if not has_head(open_weights(prefix).shapes, task):
-        labels = f"these labels, {described(task.labels)}"
-        raise UserError(
-            f"{directory.path!r} belongs to another model: its checkpoint "
-            f"{os.path.basename(prefix)} has no head for "
-            f"{task.name if task.name in QUESTION_TASKS else labels}. Use a new `output_dir`. "
-            "To start from that model, pass it as `init_checkpoint`."
-        )
+    if prefix := directory.newest() or directory.best():
+        check_head(prefix, open_weights(prefix).shapes, task, Meeting.RESUME)
 
 
 def fresh_head(task: StoredTask, checkpoint: str) -> dict[str, str]:
@@ -112,16 +103,12 @@ def fresh_head(task: StoredTask, checkpoint: str) -> dict[str, str]:
     the original release, a head of the same shape is loaded if its task is unknown.
     """
     stored = stored_task(checkpoint, task.name)
-    if stored is None:
-        return {}
-    reason = f"of the task {stored.name}"
-    if (stored.name, stored.labels) == (task.name, task.labels):
-        if not (stored.scale and task.scale) or is_same_unit(stored.scale, task.scale):
-            return {}
-        numbers = (f"mean {mean:g} and deviation {d:g}" for mean, d in (stored.scale, task.scale))
-        reason = f"trained for numbers with {' instead of '.join(numbers)}"
-    weights = open_weights(checkpoint)
-    return {name: reason for name in (CLASSIFIER, "output_bias") if name in weights}
+    sources = {checkpoint: stored.facts, "this run": task.facts} if stored else {}
+    found = contradictions(sources, Meeting.GIVEN)
+    changed = [one.text for one in found if one.name in ("task", "labels", "scale")]
+    weights = open_weights(checkpoint) if changed else {}
+    head = (name for name in (CLASSIFIER, "output_bias") if name in weights)
+    return dict.fromkeys(head, "; ".join(changed))
 
 
 def _write_output(job: Job[S]) -> None:

@@ -9,12 +9,13 @@ replaced file. Missing facts are accepted, because the original release does not
 import hashlib
 import os
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
 from absl import logging
 
+from albert_tf.checkpoints.facts import Meeting, Sources, settle
 from albert_tf.data.files import (
     file_exists,
     file_size,
@@ -25,7 +26,7 @@ from albert_tf.data.files import (
 )
 from albert_tf.data.strict_json import listed
 from albert_tf.data.tfrecord import RecordError
-from albert_tf.tokenization.base import Tokenizer, vocabulary_fingerprint
+from albert_tf.tokenization.base import Tokenizer
 
 T = TypeVar("T")
 VOCABULARY, LOWER_CASE, SENTENCE_LOSS = "vocabulary", "do_lower_case", "sentence_loss"
@@ -71,8 +72,7 @@ def check_shards(*lists: Sequence[str]) -> None:
 
 def write_facts(record_files: Sequence[str], tokenizer: Tokenizer, sentence_loss: str) -> None:
     """Stores the facts of newly created records next to each record file, if possible."""
-    fingerprint = vocabulary_fingerprint(tokenizer.tokens)
-    facts = f"{fingerprint} {tokenizer.do_lower_case} {sentence_loss}"
+    facts = f"{tokenizer.fingerprint} {tokenizer.do_lower_case} {sentence_loss}"
     facts += f" {KEEP_ACCENTS}" * tokenizer.keep_accents
 
     def write(path: str) -> None:
@@ -103,35 +103,15 @@ def stored_facts(record_file: str) -> dict[str, Any]:
     }
 
 
-def common_facts(
-    record_files: Sequence[str], expected: Mapping[str, tuple[Any, str]]
-) -> dict[str, Any]:
-    """Returns the facts of record files. Raises RecordError if facts contradict each other.
-
-    `expected` contains facts from other sources, with the name of the source. `None` accepts all.
-    """
-    known, unknown = dict(expected), []
-    for path, facts in for_each_file(stored_facts, record_files).items():
-        unknown += [path] * (not facts)
-        for name, fact in facts.items():
-            value, source = known.setdefault(name, (fact, path))
-            if value in (None, fact):
-                continue
-            if name == VOCABULARY:
-                raise RecordError(
-                    f"{path} was not created with the vocabulary of {source}. Use the vocabulary "
-                    "of the records, or create the records again."
-                )
-            raise RecordError(
-                f"{path} was created with `{name}`={fact}, which contradicts `{name}`={value} of "
-                f"{source}. Use records that match, or create them again."
-            )
-    if unknown:
+def common_facts(record_files: Sequence[str], expected: Sources | None = None) -> dict[str, Any]:
+    """Returns the facts of `expected` and of record files, which must be the same."""
+    stored = for_each_file(stored_facts, record_files)
+    if unknown := [path for path, facts in stored.items() if not facts]:
         text = (
             "The tokenizer and sentence loss of some records are unknown and assumed to match: %s"
         )
         logging.info(text, _names(unknown))
-    return {name: value for name, (value, _) in known.items()}
+    return settle({**(expected or {}), **stored}, Meeting.RECORDS)
 
 
 def for_each_file(function: Callable[[str], T], files: Iterable[str]) -> dict[str, T]:

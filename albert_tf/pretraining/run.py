@@ -10,6 +10,7 @@ import keras
 import tensorflow as tf
 from absl import logging
 
+from albert_tf.checkpoints.facts import ANY, Meeting, Sources
 from albert_tf.checkpoints.formats.choose import open_model
 from albert_tf.checkpoints.formats.huggingface import read_config
 from albert_tf.checkpoints.growth import grown_model
@@ -35,15 +36,13 @@ from albert_tf.pretraining.record_facts import (
     VOCABULARY,
     check_shards,
     common_facts,
-    vocabulary_fingerprint,
 )
 from albert_tf.pretraining.settings import PretrainingSettings
 from albert_tf.pretraining.task import (
     BEST_METRIC,
     SENTENCE_LOSS_KEY,
     PretrainingTask,
-    check_continued_loss,
-    warn_of_another_loss,
+    compare_loss,
 )
 from albert_tf.settings import resolve
 from albert_tf.tokenization.base import Tokenizer
@@ -146,7 +145,7 @@ def _grown_model(settings: PretrainingSettings, record_files: Sequence[str]) -> 
     old, tokenizer, path = open_model(settings.init_checkpoint), None, settings.albert_config_file
     spm_model_file = None if settings.spm_model_file == FROM_HUB else settings.spm_model_file
     if spm_model_file or settings.vocab_file:
-        facts = common_facts(record_files, {})
+        facts = common_facts(record_files)
         tokenizer = load_tokenizer(
             spm_model_file=spm_model_file,
             vocab_file=settings.vocab_file,
@@ -162,18 +161,18 @@ def _grown_model(settings: PretrainingSettings, record_files: Sequence[str]) -> 
 
 def _known_facts(
     settings: PretrainingSettings, model: StoredModel, tokenizer: Tokenizer | None
-) -> dict[str, tuple[Any, str]]:
-    """Returns the facts that the records must match, and their sources."""
-    facts: dict[str, tuple[Any, str]] = {}
+) -> Sources:
+    """Returns the facts that the records must match."""
+    rules = stored_rules(model.required_config)
+    # Without this loss, the labels of pairs are ignored.
+    loss = ANY if settings.sentence_loss == NONE else settings.sentence_loss
+    sources: dict[str, dict[str, Any]] = {
+        str(model.config_file): {n: v if v is None else bool(v) for n, v in rules.items()},
+        "this run": {SENTENCE_LOSS: loss},
+    }
     if tokenizer is not None:
-        facts[VOCABULARY] = vocabulary_fingerprint(tokenizer.tokens), tokenizer.files[0]
-    for name, value in stored_rules(model.required_config).items():
-        if value is not None:
-            facts[name] = bool(value), str(model.config_file)
-    if settings.sentence_loss is not None:  # without this loss, the labels of pairs are ignored
-        is_any = settings.sentence_loss == NONE
-        facts[SENTENCE_LOSS] = None if is_any else settings.sentence_loss, "this run"
-    return facts
+        sources[tokenizer.source] = {VOCABULARY: tokenizer.fingerprint}
+    return sources
 
 
 def _masking(settings: PretrainingSettings, tokenizer: Tokenizer | None) -> OnlineMasking | None:
@@ -222,8 +221,8 @@ def _train(
     if trainer.is_chief:
         check_folder(settings.output_dir)
     with locked_output(trainer, evaluates=evaluates, dry_run=settings.dry_run):
-        if trainer.directory.newest() is not None:
-            check_continued_loss(settings.output_dir, task.sentence_loss)
+        if newest := trainer.directory.newest():
+            compare_loss(newest, task.sentence_loss, Meeting.RESUME)
         is_grown = settings.grow_init_checkpoint and model.open_weights
         trainer.initialize(
             model.weights if is_grown else settings.init_checkpoint,
@@ -334,5 +333,5 @@ def _evaluate(
 
 def _checked(prefixes: Iterable[str], sentence_loss: str) -> Iterator[str]:
     for prefix in prefixes:
-        warn_of_another_loss(prefix, sentence_loss)
+        compare_loss(prefix, sentence_loss, Meeting.EVALUATE)
         yield prefix

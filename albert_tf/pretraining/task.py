@@ -9,11 +9,10 @@ from typing import Any
 
 import keras
 import tensorflow as tf
-from absl import logging
 
+from albert_tf.checkpoints.facts import Meeting, settle, stated
 from albert_tf.checkpoints.model_directory import read_run_config
 from albert_tf.config import AlbertConfig
-from albert_tf.data.errors import UserError
 from albert_tf.data.files import file_size
 from albert_tf.modeling.losses import LossSum, accuracy, classification_loss, pretraining_loss
 from albert_tf.modeling.models import AlbertForPretraining
@@ -226,24 +225,7 @@ def trained_sentence_loss(directory: str) -> str | None:
     return known if known in SENTENCE_LOSSES else None
 
 
-def check_continued_loss(output_dir: str, sentence_loss: str) -> None:
-    """Raises ValueError if the run in `output_dir` has another sentence loss."""
-    known = trained_sentence_loss(output_dir)
-    if known not in (None, sentence_loss):
-        raise UserError(
-            f"`output_dir` {output_dir!r} contains a run with `sentence_loss`={known}, which "
-            f"cannot be resumed with `sentence_loss`={sentence_loss}. Use the same loss, or a new "
-            "`output_dir` with a checkpoint of the run as `init_checkpoint`."
-        )
-
-
-def warn_of_another_loss(checkpoint: str, sentence_loss: str) -> None:
-    """Logs a warning if a checkpoint was trained with another sentence loss."""
+def compare_loss(checkpoint: str, sentence_loss: str, meeting: Meeting) -> None:
+    """Compares a sentence loss with the run of a checkpoint; see `settle`."""
     known = trained_sentence_loss(os.path.dirname(checkpoint))
-    if known not in (None, sentence_loss):
-        logging.warning(
-            "%s was trained with `sentence_loss`=%s and is evaluated with `sentence_loss`=%s",
-            checkpoint,
-            known,
-            sentence_loss,
-        )
+    settle(stated(SENTENCE_LOSS_KEY, {checkpoint: known, "this run": sentence_loss}), meeting)

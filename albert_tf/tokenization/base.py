@@ -6,7 +6,7 @@ import json
 import re
 import reprlib
 from collections.abc import Iterable, Mapping, Sequence
-from functools import partial
+from functools import cached_property, partial
 from itertools import chain
 from typing import Any, Literal, NamedTuple
 
@@ -176,6 +176,14 @@ class Tokenizer(abc.ABC):
     def rules(self) -> dict[str, Any]:
         """The settings of the tokenizer that are stored with a model."""
         return {"do_lower_case": self.do_lower_case, "keep_accents": self.keep_accents}
+
+    def __str__(self) -> str:
+        return f"{type(self).__name__} of {self.vocab_size} tokens ({self.fingerprint:.16}...)"
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """64 hexadecimal digits that depend only on the tokens and their order."""
+        return vocabulary_fingerprint(self.tokens)
 
     def is_same_as(self, other: "Tokenizer") -> bool:
         """Returns whether another tokenizer has the same kind and tokens, except `rules`."""

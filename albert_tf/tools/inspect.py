@@ -13,12 +13,12 @@ from tensorflow.core.protobuf import saved_model_pb2
 
 from albert_tf.checkpoints.archives import is_indirect
 from albert_tf.checkpoints.errors import LoadError
+from albert_tf.checkpoints.facts import Meeting, config_facts, contradictions
 from albert_tf.checkpoints.formats.choose import open_model
 from albert_tf.checkpoints.formats.huggingface import read_config
 from albert_tf.checkpoints.formats.tf1_hub import GRAPH_FILE
 from albert_tf.checkpoints.load_tokenizer import load_tokenizer as load_model_tokenizer
 from albert_tf.checkpoints.loading import load
-from albert_tf.checkpoints.model_directory import essential_differences
 from albert_tf.checkpoints.stored_heads import heads_in
 from albert_tf.checkpoints.stored_model import GLOBAL_STEP, StoredModel
 from albert_tf.config import PRESETS
@@ -30,7 +30,7 @@ from albert_tf.modeling.parameter_sharing import parameter_counts
 from albert_tf.pretraining.instances import PREDICTION_FEATURES
 from albert_tf.pretraining.record_checks import example_features
 from albert_tf.pretraining.record_facts import VOCABULARY, stored_facts
-from albert_tf.tokenization.base import Tokenizer, vocabulary_fingerprint
+from albert_tf.tokenization.base import Tokenizer
 from albert_tf.tokenization.library import JSON_FILE
 from albert_tf.tokenization.loading import tokenizer_from_files
 from albert_tf.training.training_directory import TrainingDirectory
@@ -78,7 +78,7 @@ def compare_vocabularies(paths: Sequence[str]) -> Iterator[str]:
     for path in [path for path in paths if records and path not in records]:
         with suppress(ValueError, OSError):  # has no tokenizer
             tokenizer = load_model_tokenizer(path)
-            vocabulary = vocabulary_fingerprint(tokenizer.tokens)
+            vocabulary = tokenizer.fingerprint
             for file, facts in records.items():
                 is_same = facts.get(VOCABULARY, vocabulary) == vocabulary
                 kind = "the vocabulary of" if is_same else "a DIFFERENT vocabulary from"
@@ -263,7 +263,7 @@ def _tokenizer_facts(tokenizer: Tokenizer) -> dict[str, object]:
     return {
         "kind": type(tokenizer).__name__.removesuffix("Tokenizer"),
         "entries": tokenizer.vocab_size,
-        "vocabulary": vocabulary_fingerprint(tokenizer.tokens),
+        "vocabulary": tokenizer.fingerprint,
         "files": ", ".join([tokenizer.source, *tokenizer.files[1:]]),
     }
 
@@ -291,8 +291,9 @@ def _model(path: str) -> Iterator[Section]:
     if config is None:
         yield "Configuration", {"none": "pass --albert_config_file"}
         return
-    presets = PRESETS.items()
-    same = [name for name, preset in presets if not essential_differences(preset, config)]
+    releases = {name: config_facts(preset) for name, preset in PRESETS.items()}
+    own = {path: config_facts(config)}
+    same = [n for n, r in releases.items() if not contradictions({n: r, **own}, Meeting.LOAD)]
     released = {"equal to": ", ".join(same) or "no released model"}
     yield f"Configuration ({stored.config_file})", {**config.to_dict(), **released}
     model = load(path)

@@ -16,6 +16,7 @@ from typing import cast
 import numpy as np
 import tensorflow as tf
 
+from albert_tf.checkpoints.facts import Meeting, settle, stated
 from albert_tf.data.errors import UserError
 from albert_tf.data.strict_json import as_whole_number, parse_json, shown
 
@@ -106,11 +107,10 @@ class Workers:
         values[self.rank] = value
         return cast(list[int], self.sum(values).tolist())
 
-    def check_same(self, value: int, problem: str) -> None:
-        """Raises ValueError with `problem` and all values, unless they are the same."""
-        values = self.gather(value)
-        if len(set(values)) > 1:
-            raise UserError(f"{problem} Received, by worker: {', '.join(map(str, values))}")
+    def check_same(self, value: int, name: str) -> None:
+        """Raises ValueError unless a value, which `name` describes, is the same on all workers."""
+        values = {f"worker {rank}": number for rank, number in enumerate(self.gather(value))}
+        settle(stated(name, values), Meeting.WORKERS)
 
     def any(self, condition: bool) -> bool:
         """Returns whether the condition is true on any worker."""

@@ -1,7 +1,6 @@
 """Evaluation of the checkpoints of a run, their results, and the best checkpoint."""
 
 import dataclasses
-import json
 import math
 import os
 import re
@@ -14,12 +13,16 @@ import tensorflow as tf
 from absl import logging
 
 from albert_tf.checkpoints.errors import LoadError
+from albert_tf.checkpoints.facts import Meeting, changed_settings
 from albert_tf.checkpoints.formats.choose import open_weights
 from albert_tf.checkpoints.loading import load_weights
-from albert_tf.checkpoints.model_directory import read_run_config, warn_of_another_config
+from albert_tf.checkpoints.model_directory import (
+    RUN_CONFIG_FILE,
+    compare_config_next_to,
+    read_run_config,
+)
 from albert_tf.data.files import read_utf8, write_file
 from albert_tf.data.parallel import progress_bar
-from albert_tf.data.strict_json import parse_json
 from albert_tf.modeling.losses import means
 from albert_tf.training.cluster import Workers
 from albert_tf.training.interruption import raise_if_interrupted
@@ -117,8 +120,7 @@ class Evaluator:
                         own[count] = self._sums(features)
                 count += 1
         if size > 1:
-            problem = "The workers read different numbers of evaluation batches."
-            workers.check_same(count, f"{problem} Use the same files on all workers.")
+            workers.check_same(count, "The number of evaluation batches")
         # Fetched once, because fetching after every batch would stall the device.
         rows = np.zeros([count, len(tf.nest.flatten(outputs))])
         if own:
@@ -277,22 +279,22 @@ def comparable_evaluation(
     stored = stored if isinstance(stored, dict) else {}
     if described is None:
         return stored
-    now = parse_json(json.dumps(described), EVALUATION_KEY)
     best.comparable_after = stored.get(AFTER_STEP, -1)
-    changed = [key for key, value in now.items() if stored.get(key, value) != value]
+    known, now = {EVALUATION_KEY: stored}, {EVALUATION_KEY: described}
+    changed = changed_settings({RUN_CONFIG_FILE: known, "this run": now}, Meeting.EVALUATE)
     best.is_comparable = not (changed and is_over)
     if changed and not is_over:
         newest = best.directory.newest()
         best.comparable_after = int(newest.rsplit("-", 1)[1]) if newest else -1
         if best.step >= 0:
             logging.warning(
-                "The best checkpoint (step %d) was selected by another evaluation (%s changed). "
-                "The next evaluated checkpoint replaces it",
+                "The best checkpoint (step %d) was selected by another evaluation: %s. The next "
+                "evaluated checkpoint replaces it",
                 best.step,
-                ", ".join(changed),
+                "; ".join(changed),
             )
             best.forget()
-    return {**now, AFTER_STEP: best.comparable_after}
+    return {**described, AFTER_STEP: best.comparable_after}
 
 
 def scored_result(
@@ -354,7 +356,7 @@ def loaded_checkpoints(prefixes: Iterable[str], model: keras.Model) -> Iterator[
 
 def load_complete(model: keras.Model, prefix: str) -> int:
     """Loads all weights of the model from a checkpoint. Returns its step."""
-    warn_of_another_config(prefix, model.config)
+    compare_config_next_to(prefix, model.config)
     weights = open_weights(prefix)
     report = load_weights(model, weights)
     if report.has_no_head:

@@ -20,12 +20,12 @@ import tensorflow as tf
 from absl import logging
 from tqdm import tqdm
 
+from albert_tf.checkpoints.facts import Meeting, changed_settings
 from albert_tf.checkpoints.model_directory import RUN_CONFIG_FILE, read_run_config
 from albert_tf.data.errors import without_secrets
 from albert_tf.data.files import raise_write_errors, write_file
 from albert_tf.data.log_file import COLUMNS
 from albert_tf.data.parallel import progress_bar
-from albert_tf.data.strict_json import parse_json
 from albert_tf.training.curves import draw_curves
 from albert_tf.training.run_records import (
     METRICS_FILE,
@@ -84,31 +84,27 @@ class RunLog:
     def write_config(self, config: Mapping[str, Any]) -> None:
         """Writes `run_config.json`: `config`, versions, devices and command line of this start.
 
-        Logs a warning for every setting that differs from the previous start of a resumed run. If
-        settings differ but the run is already finished, the file is not changed, because it
-        contains the settings of the trained weights.
+        Logs a warning for every setting that a resumed run changes. If settings have changed but
+        the run is already finished, the file is kept, because it contains the settings of the
+        trained weights.
         """
         if not self.write:
             return
         step = self._interval_step
         if step:  # not a new run
-            before = _leaves(read_run_config(self.output_dir))
-            now = _leaves(parse_json(json.dumps(config, default=str), "config"))
-            changes = [name for name in now if before.get(name, now[name]) != now[name]]
+            run = os.path.join(self.output_dir, RUN_CONFIG_FILE)
+            settings = {run: read_run_config(self.output_dir), "this run": config}
+            changes = changed_settings(settings, Meeting.RESUME)
             if step >= self.total_steps and changes:
-                values = (
-                    f"{name} is {before[name]!r:.80}, not {now[name]!r:.80}" for name in changes
-                )
                 logging.warning(
                     "Nothing is trained, because the run in %s is finished. These settings have no "
                     "effect: %s. Use another `output_dir`, or train more steps",
                     self.output_dir,
-                    "; ".join(values),
+                    "; ".join(changes),
                 )
                 return
-            text = "%s changes at step %d: %.80r until now, %.80r from now on"
-            for name in changes:
-                logging.warning(text, name, step, before[name], now[name])
+            for change in changes:
+                logging.warning("Changed at step %d: %s", step, change)
         self._config = config
         content = {
             "time": iso_time(),
@@ -254,15 +250,6 @@ class RunLog:
 
     def _path(self, *names: str) -> str:
         return os.path.join(self.output_dir, *names)
-
-
-def _leaves(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Flattens nested settings: {"optimizer": {"beta_1": b}} -> {"optimizer.beta_1": b}."""
-    leaves = {}
-    for name, value in config.items():
-        below = _leaves(value) if isinstance(value, dict) else {"": value}
-        leaves.update({f"{name}.{key}".rstrip("."): leaf for key, leaf in below.items()})
-    return leaves
 
 
 def _metrics(record: Record) -> dict[str, float]:

@@ -210,11 +210,7 @@ class Trainer:
         logging.info(start)
         for line in details:
             logging.log(level, line)
-        self.workers.check_same(
-            self.step,
-            f"The workers see other checkpoints in `output_dir`={self.config.output_dir}: their "
-            "newest steps differ. Use a directory on a shared file system or gs://.",
-        )
+        self.workers.check_same(self.step, "The newest step in `output_dir`")
 
     def is_checkpoint(self, step: int) -> bool:
         """Returns whether a checkpoint is due after `step` steps."""
@@ -347,11 +343,8 @@ class Trainer:
             description["order_seed"] = seed + self.step
             iterator = self._batches(seed + self.step)
         settings = (description, vars(self.config), vars(self.optimizer_config))
-        self.workers.check_same(
-            zlib.crc32(json.dumps(settings).encode()),
-            "The settings, or the names or sizes of the input files, differ between the workers. "
-            "Use the same settings and files on all workers. Their digests differ.",
-        )
+        digest = zlib.crc32(json.dumps(settings).encode())
+        self.workers.check_same(digest, "The digest of settings, names and sizes of input files")
         return TrainingInput(iterator, description)
 
     def _batches(self, order_seed: int) -> Any:

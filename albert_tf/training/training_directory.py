@@ -23,6 +23,7 @@ import tensorflow as tf
 from absl import logging
 
 from albert_tf.checkpoints.errors import DamagedError, LoadError, SaveError
+from albert_tf.checkpoints.facts import Meeting, changed_settings
 from albert_tf.checkpoints.formats.choose import open_weights
 from albert_tf.checkpoints.formats.original import (
     BEST,
@@ -241,7 +242,7 @@ class TrainingDirectory:
     ) -> int:
         """Fills model and optimizer from a step checkpoint, and returns its step.
 
-        Raises `LoadError` if the checkpoint is damaged or belongs to another model or optimizer.
+        Raises `LoadError` if the checkpoint is damaged, or does not fit the model or optimizer.
         """
         weights = open_weights(prefix)
         variables = {**original_names(model), **slot_variables(model, optimizer)}
@@ -302,15 +303,13 @@ class TrainingDirectory:
                 "no input position was saved with %s: reading the input from the start", prefix
             )
             return False
-        known, now = stored.get(DIGESTS, {}), dict(input_description)
-        digests = now.pop(DIGESTS, {}).items()
-        changed = [key for key, value in now.items() if stored.get(key) != value]
-        changed += [f"{path} was replaced" for path, new in digests if known.get(path, new) != new]
-        if changed:
+        unknown = dict.fromkeys(input_description.keys() - {DIGESTS}, "unknown")
+        inputs = {prefix: {**unknown, **stored}, "this run": input_description}
+        if changed := changed_settings(inputs, Meeting.RESUME):
             logging.warning(
-                "The input has changed since %s was saved (%s): reading it from the start",
+                "The input has changed since %s was saved, so it is read from the start: %s",
                 prefix,
-                ", ".join(changed),
+                "; ".join(changed),
             )
             return False
         pending = dict(positions)

@@ -8,11 +8,12 @@ from functools import cache, partial
 from typing import Protocol, cast
 
 import tensorflow as tf
-from absl import logging
 
 from albert_tf.checkpoints.archives import is_indirect, local_directory
 from albert_tf.checkpoints.downloads import check_cached_file
-from albert_tf.checkpoints.model_directory import stored_rules
+from albert_tf.checkpoints.facts import Meeting, settle
+from albert_tf.checkpoints.formats import huggingface
+from albert_tf.checkpoints.model_directory import CONFIG_FILE, stored_rules
 from albert_tf.checkpoints.stored_model import StoredModel, Weights
 from albert_tf.checkpoints.stored_task import StoredTask
 from albert_tf.data.errors import UserError, without_secrets
@@ -103,16 +104,10 @@ def open_model(path: str) -> StoredModel:
     name, directory, weights = _locate(path)
     module = format_module(name)
     stored = module.read(directory)
-    lower_case = stored.do_lower_case
-    of_config, accents = stored_rules(stored.config).values()
-    lower_case = of_config if lower_case is None else lower_case
-    if of_config not in (None, lower_case):
-        logging.warning(
-            "%s sets do_lower_case=%s, but other files of the model set %s, which is used",
-            stored.config_file,
-            of_config,
-            lower_case,
-        )
+    if name in (ORIGINAL, "huggingface") and stored.config_file:
+        _compare_configs(os.path.dirname(stored.config_file))
+    of_config = {stored.config_file or path: stored_rules(stored.config)}
+    rules = settle({f"other files of {path}": stored.rules, **of_config}, Meeting.FORMAT)
     checkpoint, open_reader = weights or stored.checkpoint, stored.open_weights
     if checkpoint != stored.checkpoint or open_reader is None:
         open_reader = partial(module.open_weights, checkpoint)
@@ -120,11 +115,17 @@ def open_model(path: str) -> StoredModel:
         stored,
         path=without_secrets(path),
         format=name,
-        do_lower_case=lower_case,
-        keep_accents=accents if stored.keep_accents is None else stored.keep_accents,
         checkpoint=checkpoint,
         open_weights=cache(open_reader),
+        **rules,
     )
+
+
+def _compare_configs(directory: str) -> None:
+    """Rejects a directory whose files of the original and of transformers describe two models."""
+    paths = [os.path.join(directory, name) for name in (CONFIG_FILE, huggingface.CONFIG_FILE)]
+    if all(map(tf.io.gfile.exists, paths)):
+        settle({path: huggingface.stated_config(path) for path in paths}, Meeting.LOAD)
 
 
 def open_weights(path: str) -> Weights:

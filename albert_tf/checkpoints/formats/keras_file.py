@@ -10,11 +10,11 @@ import numpy as np
 
 from albert_tf.checkpoints.downloads import store_tokenizer
 from albert_tf.checkpoints.errors import LoadError
+from albert_tf.checkpoints.facts import Meeting, config_facts, settle, stated
 from albert_tf.checkpoints.model_directory import (
     CONFIG_FILE,
     ModelDirectory,
     check_vocabulary,
-    essential_differences,
     find_tokenizer_files,
     stored_rules,
     with_rules,
@@ -23,11 +23,11 @@ from albert_tf.checkpoints.model_directory import (
 from albert_tf.checkpoints.report import check_parameters, check_version
 from albert_tf.checkpoints.stored_heads import head_of
 from albert_tf.checkpoints.stored_model import StoredModel, StoredTokenizer, Weights
-from albert_tf.checkpoints.stored_task import StoredTask
+from albert_tf.checkpoints.stored_task import LABELS_FILE, StoredTask
 from albert_tf.config import AlbertConfig, require_keys
 from albert_tf.data.errors import visible
 from albert_tf.data.files import file_size, open_binary, read_file, reason_of
-from albert_tf.data.strict_json import JsonValue, listed, parse_json
+from albert_tf.data.strict_json import JsonValue, parse_json
 from albert_tf.modeling.base import ConfiguredModel
 from albert_tf.modeling.original_names import original_names
 from albert_tf.tokenization.library import name_files
@@ -49,9 +49,9 @@ def save_assets(model: ConfiguredModel, directory: str) -> None:
 def load_assets(model: ConfiguredModel, directory: str) -> None:
     """Reads tokenizer and `labels.json`; the directory can be deleted afterwards."""
     task, tokenizer = StoredTask.read(directory), None
-    names = getattr(model, "labels", None)
-    if task and names and task.labels.names != tuple(names):
-        raise LoadError(f"labels.json and config.json contain different labels: {listed(names)}.")
+    if task and (names := getattr(model, "labels", None)):
+        labels = {LABELS_FILE: task.labels.names, _DESCRIPTION: tuple(names)}
+        settle(stated("labels", labels), Meeting.LOAD)
     if files := find_tokenizer_files(directory):
         contents = {
             os.path.basename(file): read_file(file) for file in (files[0], *name_files(files[0]))
@@ -59,8 +59,8 @@ def load_assets(model: ConfiguredModel, directory: str) -> None:
         name, *others = contents
         path = store_tokenizer(name, contents[name], {n: contents[n] for n in others})
         config = AlbertConfig.from_json_file(os.path.join(directory, CONFIG_FILE))
-        if differences := essential_differences(config, model.config):
-            raise LoadError(f"{CONFIG_FILE} contradicts config.json: {'; '.join(differences)}.")
+        own = config_facts(model.config)
+        settle({CONFIG_FILE: config_facts(config), _DESCRIPTION: own}, Meeting.LOAD)
         rules = {key: v for key, v in stored_rules(config).items() if v is not None}
         tokenizer = tokenizer_from_files(vocab_file=path, **rules)
         check_vocabulary(config, tokenizer)

@@ -16,6 +16,7 @@ import tensorflow as tf
 from absl import logging
 
 from albert_tf.checkpoints.errors import LoadError
+from albert_tf.checkpoints.facts import Meeting, config_facts, settle
 from albert_tf.checkpoints.formats.huggingface.sentencepiece_messages import NORMAL, parse_model
 from albert_tf.checkpoints.model_directory import with_vocabulary
 from albert_tf.checkpoints.report import check_parameters, check_version
@@ -38,7 +39,7 @@ from albert_tf.data.files import (
     reason_of,
     write_file,
 )
-from albert_tf.data.strict_json import JsonValue, read_json, shown
+from albert_tf.data.strict_json import JsonValue, read_json
 from albert_tf.modeling.parameter_sharing import TRANSFORMER_SCOPE
 from albert_tf.tokenization.base import Tokenizer
 from albert_tf.tokenization.library import require_own_rules
@@ -170,8 +171,8 @@ def read_config(directory: str) -> tuple[AlbertConfig, bool | None]:
     config = _config_from(_described(directory, CONFIG_FILE, "AlbertBackbone"))
     if _has(directory, TASK_FILE):
         task = _described(directory, TASK_FILE, *_TASKS)
-        if _config_from(task["backbone"]["config"]) != config:
-            raise LoadError(f"{task.where} describes another backbone than {CONFIG_FILE}.")
+        backbone = config_facts(_config_from(task["backbone"]["config"]))
+        settle({CONFIG_FILE: config_facts(config), task.where: backbone}, Meeting.LOAD)
         activation = task.get("activation")
         if activation is not None and activation.value not in ("linear", "softmax"):
             raise activation.error("'linear' or 'softmax'")
@@ -183,12 +184,8 @@ def read_config(directory: str) -> tuple[AlbertConfig, bool | None]:
     ours = metadata.get(_OUR_KEY)
     lower_case, values = (ours.get("do_lower_case"), ours.get("config")) if ours else (None, None)
     added = {key: value.value for key, value in values.members().items()} if values else {}
-    for key in (*_SIZES, "hidden_act"):
-        if key in added and added[key] != getattr(config, key):
-            raise LoadError(
-                f"{metadata.where} sets {key} to {shown(added[key])}, but the preset computes with "
-                f"{getattr(config, key)!r}. Remove the key."
-            )
+    sizes = {key: getattr(config, key) for key in (*_SIZES, "hidden_act")}
+    settle({CONFIG_FILE: sizes, metadata.where: added}, Meeting.LOAD)
     config = _checked({**config.to_dict(), **added}, metadata)
     return config, lower_case.truth_value() if lower_case else None
 

@@ -8,7 +8,6 @@ from albert_tf.checkpoints.model_directory import (
     VOCABULARY_KEY,
     ModelDirectory,
     find_tokenizer,
-    warn_of_another_config,
 )
 from albert_tf.config import AlbertConfig
 from albert_tf.tokenization.base import vocabulary_fingerprint
@@ -28,9 +27,9 @@ def source(tmp_path):
     return folder
 
 
-def write_vocabulary(path, last="z"):
+def write_vocabulary(path):
     letters = [chr(ord("a") + n) for n in range(25)]
-    path.write_text("\n".join(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *letters, last]))
+    path.write_text("\n".join(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *letters, "z"]))
 
 
 def directory_of(path, source, **config):
@@ -48,25 +47,6 @@ def test_constructor_writes_nothing(tmp_path, source):
     assert tokens == tokenizer_from_files(vocab_file=source / "vocab.txt").tokens
 
 
-def test_another_architecture_is_rejected(tmp_path, source):
-    directory_of(tmp_path / "run", source).write()
-    message = "belongs to another model.*num_hidden_layers is 4 there, 6 now"
-    with pytest.raises(ValueError, match=message):
-        directory_of(tmp_path / "run", source, num_hidden_layers=6)
-
-
-def test_another_configuration_next_to_the_checkpoint(tmp_path, source, warnings):
-    checkpoint = str(source / "model.ckpt-3")
-    warn_of_another_config(checkpoint, small_config(hidden_dropout_prob=0.1))
-    warn_of_another_config(str(tmp_path / "model.ckpt-3"), small_config(num_hidden_layers=6))
-    assert warnings == []
-    warn_of_another_config(checkpoint, small_config(num_hidden_layers=6, hidden_act="relu"))
-    (warning,) = warnings
-    assert warning.startswith(f"{source / CONFIG_FILE}, ")
-    assert "hidden_act is" in warning
-    assert "num_hidden_layers is 4 there, 6 now" in warning
-
-
 def test_dropout_and_extra_keys_may_change(tmp_path, source):
     directory_of(tmp_path / "run", source, hidden_dropout_prob=0.1).write()
     directory_of(tmp_path / "run", source, extra={"net_structure_type": 0}).write()
@@ -74,10 +54,3 @@ def test_dropout_and_extra_keys_may_change(tmp_path, source):
     assert written.extra.pop(VOCABULARY_KEY)
     assert written == small_config(extra={"net_structure_type": 0})
     assert written.hidden_dropout_prob == 0.0
-
-
-def test_another_vocabulary_of_the_same_size_is_rejected(tmp_path, source):
-    directory_of(tmp_path / "run", source).write()
-    write_vocabulary(source / "vocab.txt", last="other")
-    with pytest.raises(ValueError, match=r"belongs to another model: its vocabulary .*/run/vocab"):
-        directory_of(tmp_path / "run", source)

@@ -1,8 +1,7 @@
-"""Tests for choosing the parts of a model, and for contradictions between locations."""
+"""Tests for choosing the parts of a model. For contradictions, see test_contradictions.py."""
 
 import inspect
 import json
-import re
 import shutil
 from pathlib import Path
 
@@ -152,64 +151,6 @@ def test_model_of_an_output_directory(release, tmp_path, warnings, checkpoint):
     assert choose_model(albert_hub_module_handle=run).checkpoint == f"{run}/{checkpoint}"
 
 
-@pytest.mark.parametrize("lower_case", [False, True])
-def test_lower_casing_of_a_run_is_not_changed(hub, tmp_path, warnings, lower_case):
-    module = str(hub / ("module" if not lower_case else "module_cased_matmul"))
-    trained = choose_model(albert_hub_module_handle=module, do_lower_case=lower_case)
-    assert trained.tokenizer.do_lower_case is lower_case
-    (warning,) = warnings
-    assert f"{module} was trained with do_lower_case={not lower_case}" in warning
-    run = str(tmp_path / "run")
-    ModelDirectory(run, trained.config, trained.tokenizer).write()
-    with pytest.raises(ValueError, match=rf"run was trained with do_lower_case={lower_case}"):
-        choose_model(albert_hub_module_handle=module, output_dir=run)
-    again = choose_model(albert_hub_module_handle=module, output_dir=run, do_lower_case=lower_case)
-    assert again.tokenizer.do_lower_case is lower_case
-    choose_model(albert_hub_module_handle=module, output_dir=run, do_lower_case=not lower_case)
-    assert f"{run} was trained with do_lower_case={lower_case}" in warnings[-1]
-
-
-@pytest.mark.parametrize(
-    ("setting", "message"),
-    [
-        ("albert_config_file", r"hidden_act is 'gelu' there, 'relu' now"),
-        ("vocab_file", r"different vocabulary .*`spm_model_file` and `vocab_file`"),
-    ],
-)
-def test_contradictions_are_rejected_or_logged(
-    hub, release, other_tokenizer, tmp_path, warnings, setting, message
-):
-    config = config_at(tmp_path / "config" / "mine.json", release, hidden_act="relu")
-    other = {"albert_config_file": config, "vocab_file": str(other_tokenizer)}[setting]
-    with pytest.raises(ValueError, match=message):
-        choose_model(albert_hub_module_handle=str(hub / "module"), **{setting: other})
-    source = choose_model(init_checkpoint=str(release), **{setting: other})
-    assert other in (source.config_file, source.tokenizer.files[0])
-    (warning,) = warnings
-    assert re.search(message, warning)
-
-
-def test_vocabulary_without_embeddings_is_rejected(release, tmp_path):
-    config = config_at(tmp_path / "config" / "mine.json", release, vocab_size=999)
-    message = "1000 entries, but .*mine.json sets vocab_size 999"
-    with pytest.raises(ValueError, match=message):
-        choose_model(albert_config_file=config, spm_model_file=str(release / "30k-clean.model"))
-
-
-def test_embeddings_without_tokens_are_accepted(release, tmp_path, warnings):
-    config = config_at(tmp_path / "config" / "mine.json", release, vocab_size=1024)
-    shutil.copy(config, release / "albert_config.json")
-    source = choose_model(init_checkpoint=str(release))
-    assert (source.config.vocab_size, source.tokenizer.vocab_size) == (1024, 1000)
-    assert not warnings
-    # Another vocabulary may belong to another model.
-    vocabulary = shutil.copy(release / "30k-clean.model", tmp_path / "other.model")
-    source = choose_model(albert_config_file=config, spm_model_file=str(vocabulary))
-    assert (source.config.vocab_size, source.tokenizer.vocab_size) == (1024, 1000)
-    (warning,) = warnings
-    assert re.search("other.model has 1000 tokens.*1024 word embeddings", warning)
-
-
 def test_missing_models_are_rejected(release):
     message = "directory.*`init_checkpoint`"
     for path in ("/absent/module", str(release / "model.ckpt-best")):
@@ -220,25 +161,6 @@ def test_missing_models_are_rejected(release):
     for flag in ("albert_hub_module_handle", "init_checkpoint"):
         with pytest.raises(LoadError, match="no model in the directory"):
             choose_model(**{flag: str(release)})
-
-
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"hidden_dropout_prob": 0.3}, None),
-        ({"num_attention_heads": 16}, "num_attention_heads 16 instead of 32"),
-        ({"hidden_act": "relu"}, "hidden_act 'relu' instead of 'gelu'"),
-        ({"num_hidden_layers": 6}, "num_hidden_layers 6 instead of 24"),
-        ({"num_hidden_layers": 6, "parameter_sharing": "none"}, None),  # visible in the weights
-    ],
-)
-def test_differences_from_a_released_model_are_logged(tmp_path, warnings, changes, message):
-    config = AlbertConfig.from_preset("xlarge_v2").replace(**changes)
-    config.to_json_file(str(tmp_path / "albert_config.json"))
-    write_checkpoint(str(tmp_path / "model.ckpt-best"), {"a": [1.0]}, 0)
-    choose_model(init_checkpoint=str(tmp_path))
-    assert len(warnings) == bool(message)
-    assert all(f"but {message}" in text for text in warnings)
 
 
 def test_named_and_default_checkpoints(golden):

@@ -83,9 +83,9 @@ def test_a_new_head_starts_at_the_mean(train, tmp_path, caplog):
     assert again.scores["RMSE"] > 1.1 * deviation
     caplog.clear()
     other = train("thousandths", 1e-3, init_checkpoint=start)
-    assert "trained for numbers with mean 2e+06 and deviation 1.41421e+06 instead" in caplog.text
+    assert "scale is mean 2e+06 and deviation 1.41421e+06 in" in caplog.text
     assert other.scores["RMSE"] < 2e-3
     caplog.clear()
     train("millions", 1e-3, train_step=2)
-    assert "but the model was trained with mean 2e+06" in caplog.text
+    assert "scale is mean 2e+06" in caplog.text
     assert StoredTask.read(str(tmp_path / "millions")).scale == pytest.approx((2e6, deviation))

@@ -91,7 +91,7 @@ def test_another_file_starts_a_new_selection(small, caplog):
     assert result.step == 7, "the last of equal scores"
     assert 0.5 in result.scores.values()
     assert not scores, "the scores of the first file do not count"
-    assert "(step 1) was selected by another evaluation (digest changed)" in caplog.text
+    assert "(step 1) was selected by another evaluation: evaluation.digest" in caplog.text
     caplog.clear()
     scores += [0.25, 0.25]  # a resumed run continues the selection
     result = run(replace(settings, **changed, **longer, early_stopping=4))

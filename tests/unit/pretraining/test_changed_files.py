@@ -127,7 +127,7 @@ def test_a_resumed_run_reads_replaced_records_from_the_start(tmp_path, caplog, m
     # The new order keeps its seed when it is resumed.
     assert [order_seed(3), order_seed(4)] == [5 + 2, 5 + 2]
     [message] = [text for text in caplog.messages if "The input has changed" in text]
-    assert f"{first} was replaced" in message
+    assert f"digests.{first} is " in message
     assert str(run.files[1]) not in message
 
 

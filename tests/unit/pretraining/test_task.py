@@ -1,7 +1,6 @@
 """The pretraining task: losses, masking while training, and the records that it accepts."""
 
 import json
-import logging
 import random
 from functools import cache
 from itertools import islice
@@ -10,6 +9,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from albert_tf.checkpoints.facts import Meeting
 from albert_tf.data.tfrecord import RecordError, frame_records
 from albert_tf.modeling.losses import MASKED_LM_EPSILON
 from albert_tf.pretraining.instances import PREDICTION_FEATURES
@@ -18,9 +18,8 @@ from albert_tf.pretraining.record_checks import check_sentence_pairs
 from albert_tf.pretraining.task import (
     SENTENCE_LOSS_KEY,
     PretrainingTask,
-    check_continued_loss,
+    compare_loss,
     trained_sentence_loss,
-    warn_of_another_loss,
 )
 from albert_tf.training.run_log import RunLog
 from tests.small_model import small_config
@@ -113,19 +112,17 @@ def test_sentence_loss_of_a_directory(tmp_path, caplog):
         if content is not None:
             (tmp_path / "run_config.json").write_text(json.dumps(content))
         assert trained_sentence_loss(directory) is None
-        check_continued_loss(directory, "none")
     log = RunLog(directory, total_steps=3)
     log.write_config({"model": {"vocab_size": 7}, SENTENCE_LOSS_KEY: "nsp"})
     log.close()
     assert trained_sentence_loss(directory) == "nsp"
-    check_continued_loss(directory, "nsp")
-    with pytest.raises(ValueError, match=r"`sentence_loss`=nsp, which cannot .*=sop.*`output_dir`"):
-        check_continued_loss(directory, "sop")
-    with caplog.at_level(logging.WARNING):
-        warn_of_another_loss(f"{directory}/model.ckpt-3", "nsp")
-        assert not caplog.messages
-        warn_of_another_loss(f"{directory}/model.ckpt-3", "none")
-    assert "with `sentence_loss`=nsp and is evaluated with `sentence_loss`=none" in caplog.text
+    checkpoint = f"{directory}/model.ckpt-3"
+    compare_loss(checkpoint, "nsp", Meeting.RESUME)
+    with pytest.raises(ValueError, match=r"'nsp' in .*ckpt-3, 'sop' in this run.*`output_dir`"):
+        compare_loss(checkpoint, "sop", Meeting.RESUME)
+    assert not caplog.messages
+    compare_loss(checkpoint, "none", Meeting.EVALUATE)
+    assert "sentence_loss is 'nsp' in " in caplog.text
 
 
 MASKING = OnlineMasking(MaskingSettings(0.3, PREDICTIONS), mask_id=4, vocab_size=31)

@@ -226,7 +226,7 @@ class TestComparableEvaluation:
         assert scored_result(by_another_metric, [], []).step is None
         assert comparable_evaluation(best, other) == {**other, "after_step": 7}
         assert (best.step, best.value) == (-1, -math.inf)
-        assert "step 5) was selected by another evaluation (digest changed)" in caplog.text
+        assert "step 5) was selected by another evaluation: evaluation.digest" in caplog.text
         assert BestCheckpoint(directory, "accuracy").step == -1
 
     def test_the_other_settings_of_the_run_are_kept(self, tmp_path):

@@ -18,6 +18,7 @@ from absl import logging
 
 from albert_tf.checkpoints import model_directory
 from albert_tf.checkpoints.errors import LoadError
+from albert_tf.checkpoints.facts import Meeting, config_facts, settle
 from albert_tf.checkpoints.formats.huggingface.tensors import (
     SAFETENSORS,
     WEIGHTS_FILES,
@@ -43,18 +44,16 @@ from albert_tf.checkpoints.stored_model import StoredModel, Weights
 from albert_tf.checkpoints.stored_task import (
     LABELS_FILE,
     MULTIPLE_CHOICE,
-    QUESTION_TASKS,
     SQUAD_TASKS,
     TOKENS,
     UNCLEAR,
     UNNAMED,
     StoredTask,
-    described,
 )
 from albert_tf.config import EXACT_GELU, TRANSFORMERS_KEYS, VERSION_KEY, AlbertConfig, require_keys
 from albert_tf.data.errors import UserError
 from albert_tf.data.files import file_exists, write_file
-from albert_tf.data.strict_json import JsonValue, is_number, listed, read_json, shown
+from albert_tf.data.strict_json import JsonValue, is_number, read_json, shown
 from albert_tf.glue import GLUE_TASKS, glue_task_name
 from albert_tf.labels import Labels, numbered_labels
 from albert_tf.modeling import models
@@ -143,7 +142,7 @@ def read(path: str) -> StoredModel:
     open_file = cache(partial(open_weights, checkpoint, tensors))
     task, stated = StoredTask.read(path), _stored_task(values, open_file, where)
     if task is not None and values:
-        _check_same_task(task, values, where)
+        _check_same_task(task, path, values, where)
     tokenizer = read_tokenizer(path)
     if not tokenizer.source:
         files = model_directory.find_tokenizer_files(path)
@@ -204,6 +203,20 @@ def read_config(path: str) -> AlbertConfig:
     if isinstance(values, dict) and any(key in values for key in TRANSFORMERS_KEYS):
         return _albert_config(values, path, is_separate=True)
     return model_directory.read_config(path)
+
+
+def stated_config(path: str) -> dict[str, Any]:
+    """Returns the facts in a configuration file of this package or of transformers.
+
+    There are none if the file is missing, damaged, or of another program.
+    """
+    try:
+        values = read_content(path).value
+        is_theirs = os.path.basename(path) == CONFIG_FILE
+        config = _albert_config(values, path) if is_theirs else AlbertConfig.from_dict(values)
+    except ValueError:
+        return {}
+    return {name: value for name, value in config_facts(config).items() if name in values}
 
 
 def _albert_config(
@@ -376,26 +389,21 @@ def _task_of_texts(values: Mapping[str, Any], where: str) -> StoredTask | None:
     return StoredTask(name, Labels(names), is_pair)
 
 
-def _check_same_task(task: StoredTask, values: Mapping[str, Any], where: str) -> None:
-    """Rejects a `labels.json` that contradicts a `config.json` changed later."""
+def _check_same_task(task: StoredTask, path: str, values: Mapping[str, Any], where: str) -> None:
+    """Rejects a `labels.json` that differs from a `config.json`, such as one changed later."""
     architecture, kind = _architecture_of(values), values.get("problem_type")
-    others = () if architecture != _CLASSIFICATION else (*QUESTION_TASKS, TOKENS)
-    is_same = task.name in _TASKS.get(architecture or "", (task.name,)) and task.name not in others
-    stated: Sequence[str] = ()
-    if is_same and architecture in (_TOKENS, _CLASSIFICATION):
-        stated, names = _label_names(values, where), task.labels.names or numbered_labels(1)
-        if task.labels.is_regression or stated == numbered_labels(len(stated)):  # the default
-            is_same = len(stated) == len(names)
-        else:
-            is_same = stated == names
-        is_same = is_same and kind in (None, _problem_type(task.labels))
-    if not is_same:
-        raise LoadError(
-            f"{LABELS_FILE} (task {task.name!r}, labels: {described(task.labels)}) contradicts "
-            f"{where} ({architecture}, problem_type {shown(kind)}, labels: "
-            f"{listed(stated) or 'none'}). If the model was fine-tuned by another program, delete "
-            f"{LABELS_FILE}."
-        )
+    by_task = {name: class_name for class_name, names in _TASKS.items() for name in names}
+    ours: dict[str, Any] = {"architecture": by_task.get(task.name, _CLASSIFICATION)}
+    known = _ARCHITECTURES.values()
+    theirs: dict[str, Any] = {"architecture": architecture if architecture in known else None}
+    if ours == theirs and architecture in (_TOKENS, _CLASSIFICATION):
+        labels, names = task.labels, _label_names(values, where)
+        ours |= {"num_labels": labels.num_outputs, "labels": labels.names or None}
+        ours["problem_type"] = _problem_type(labels)
+        is_default = names == numbered_labels(len(names))
+        theirs |= {"num_labels": len(names), "labels": None if is_default else names}
+        theirs["problem_type"] = kind
+    settle({os.path.join(path, LABELS_FILE): ours, where: theirs}, Meeting.LOAD)
 
 
 def _label_names(values: Mapping[str, Any], where: str) -> tuple[str, ...]:

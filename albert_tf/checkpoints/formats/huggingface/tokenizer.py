@@ -18,6 +18,7 @@ from typing import Any
 from absl import logging
 
 from albert_tf.checkpoints.downloads import store_tokenizer
+from albert_tf.checkpoints.facts import Meeting, contradictions
 from albert_tf.checkpoints.formats.huggingface.sentencepiece_messages import (
     CONTROL,
     UNKNOWN,
@@ -30,11 +31,11 @@ from albert_tf.checkpoints.formats.huggingface.tokenizer_writing import (
     tokenizer_json,
     vocabulary_lines,
 )
-from albert_tf.checkpoints.stored_model import StoredTokenizer, other_tokens
+from albert_tf.checkpoints.stored_model import StoredTokenizer
 from albert_tf.data.errors import UserError
 from albert_tf.data.files import decode_utf8, file_exists, read_file
 from albert_tf.data.strict_json import JsonValue
-from albert_tf.tokenization.base import SPECIAL_TOKENS, Tokenizer
+from albert_tf.tokenization.base import SPECIAL_TOKENS, Tokenizer, vocabulary_fingerprint
 from albert_tf.tokenization.library import (
     CONFIG_FILE,
     JSON_FILE,
@@ -144,10 +145,10 @@ class _Files:
         self, library: LibraryTokenizer, files: Sequence[str], *differences: str
     ) -> StoredTokenizer:
         """Returns a tokenizer with the rules in a `tokenizer.json`."""
+        sources = {JSON_FILE: library.rules, CONFIG_FILE: self.rules}
         ignored = [
-            f"{key}={value} in {CONFIG_FILE} contradicts {JSON_FILE}, which is used"
-            for key, value in self.rules.items()
-            if value not in (None, library.rules[key])
+            f"{one.text}, and the first value is used"
+            for one in contradictions(sources, Meeting.FORMAT)
         ]
         return self.stored(files, library.rules, *differences, *ignored)
 
@@ -213,8 +214,7 @@ def _compared(files: _Files, paths: Sequence[str], library: LibraryTokenizer) ->
     tokens = [token if token.split() else " " for token in library.tokens]  # as in a vocab.txt
     theirs = _named(tokens, files)
     if theirs[: own.vocab_size] != own.tokens or {*theirs[own.vocab_size :]} - files.added.keys():
-        contradiction = other_tokens(files.source, own.tokens, library.files[0], theirs)
-        return replace(stored, contradiction=contradiction)
+        return replace(stored, others={library.files[0]: vocabulary_fingerprint(theirs)})
     words = files.words
     usual = [text for text in _USUAL if not any(word in text for word in words)]
     usual += [word for word, i in words.items() if [word] != own.tokens[i : i + 1]]

@@ -16,6 +16,7 @@ import tensorflow as tf
 from tensorflow.core.protobuf import trackable_object_graph_pb2
 
 from albert_tf.checkpoints.errors import DamagedError, LoadError
+from albert_tf.checkpoints.facts import Meeting, config_facts, settle
 from albert_tf.checkpoints.formats import original, tf1_hub
 from albert_tf.checkpoints.formats.tf1_hub import GRAPH_FILE, OBJECT_GRAPH, VARIABLES
 from albert_tf.checkpoints.formats.tf2_hub.writing import unsupported_weights, write
@@ -276,16 +277,11 @@ def _config(
     if file is not None:
         config = AlbertConfig.from_json_file(file)
         query = variables.by_name[f"{_BLOCK}attention_1/self/query/kernel"].stored_shape
-        heads, blocks = (
-            config.num_attention_heads,
-            config.num_hidden_layers * config.inner_group_num,
-        )
-        found = query[1] if len(query) == 3 else heads, _number_of_layers(graph) or blocks
-        if found != (heads, blocks):
-            raise LoadError(
-                f"{file} contradicts {GRAPH_FILE}: it describes {heads} attention heads and "
-                f"{blocks} blocks. Expected: {found[0]} and {found[1]}."
-            )
+        blocks = config.num_hidden_layers * config.inner_group_num
+        stated = {**config_facts(config), "num_blocks": blocks}
+        found: dict[str, Any] = {"num_attention_heads": query[1]} if len(query) == 3 else {}
+        found["num_blocks"] = _number_of_layers(graph) or None
+        settle({file: stated, GRAPH_FILE: found}, Meeting.LOAD)
         return config, file
     derived = _derived_config(variables.by_name, _keras_settings(path, content), graph)
     return (derived, os.path.join(path, GRAPH_FILE)) if derived else (None, None)
