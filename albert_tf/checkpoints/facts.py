@@ -7,7 +7,7 @@ returns one value per fact. The kind of a fact determines the treatment wherever
 
 import json
 import operator
-from collections.abc import Callable, Container, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping
 from enum import Enum
 from typing import Any, NamedTuple
 
@@ -36,27 +36,20 @@ class Kind(Enum):
     UNIT = "the head was trained for numbers of another unit"
     LENGTH = "texts are truncated to another length than in training"
     SCORES = "scores cannot be compared"
-    TRAINING = "the model is trained differently"
+    TRAINING = "the settings or files of the run differ"
 
 
 class Meeting(Enum):
     """Where sources meet. The value is the advice in messages."""
 
-    # Files of one model.
-    LOAD = (
-        "Restore the file that was changed. If the change is intended, correct or delete the other "
-        "file."
-    )
+    LOAD = "Restore the changed file. If the change is intended, correct or delete the other file."
     FORMAT = "The first value is used, as in the program of the format."
     RELEASE = "Check these values: wrong values silently change the outputs."
     GIVEN = "Omit the argument to use the value of the model."
     RESUME = "Use the same value, or a new `output_dir`."
     EVALUATE = "Compare only scores of the same data and loss."
     RECORDS = "Use the tokenizer and the settings of the records, or create the records again."
-    WORKERS = (
-        "Use the same settings and files on all workers, and an `output_dir` on a shared file "
-        "system or gs://."
-    )
+    WORKERS = "Use the same settings, files and shared `output_dir` (such as gs://) on all workers."
 
 
 # What a contradiction of a kind causes in each meeting. E: an error. W: a warning. S: an error if a
@@ -97,7 +90,7 @@ class Fact(NamedTuple):
 _OF_HEADS = ("task", "labels", "num_labels", "pairs", "architecture", "problem_type")
 _NAMES = {
     Kind.SHAPE: "vocab_size embedding_size hidden_size intermediate_size num_hidden_groups "
-    "inner_group_num max_position_embeddings type_vocab_size",
+    "inner_group_num max_position_embeddings type_vocab_size shape",
     Kind.OUTPUT: "num_hidden_layers num_attention_heads hidden_act parameter_sharing num_blocks",
     Kind.VOCABULARY: "vocabulary_size",
     Kind.IDS: "keep_accents",
@@ -111,7 +104,7 @@ RULES: Mapping[str, Fact] = {
     # Embeddings, which must be the first source, and tokens
     "num_tokens": Fact(Kind.EMBEDDING, operator.ge),
     "vocabulary": Fact(Kind.VOCABULARY, show=lambda fingerprint: f"{fingerprint!s:.16}..."),
-    "tokenizer": Fact(Kind.VOCABULARY, lambda one, other: one.is_same_as(other), str),
+    "tokenizer": Fact(Kind.VOCABULARY, lambda a, b: a.is_same_as(b), lambda one: one.source),
     "head": Fact(Kind.HEAD, lambda one, other: not {*one}.isdisjoint(other), ", ".join),
     "sentence_loss": Fact(Kind.LOSS, lambda one, other: one == other or ANY in (one, other)),
     "scale": Fact(Kind.UNIT, is_same_unit, "mean {0[0]:g} and deviation {0[1]:g}".format),
@@ -119,6 +112,7 @@ RULES: Mapping[str, Fact] = {
 }
 _GROWING = {"vocab_size", "max_position_embeddings", "vocabulary", "vocabulary_size", "num_tokens"}
 _OTHER = Fact(Kind.TRAINING)
+_MOST_REPORTED = 9
 
 
 # The facts that each place states, by the place. `None` means that a value is unknown.
@@ -157,32 +151,29 @@ def contradictions(
     return found
 
 
-def report(found: Sequence[Contradiction], meeting: Meeting, advice: str = "") -> None:
-    """Raises `ValueError` if there are errors; otherwise, logs a warning.
-
-    `advice` replaces the value of the meeting.
-    """
-    if not found:
-        return
-    errors = [one for one in found if one.is_error]
-    harm = " and ".join(dict.fromkeys(one.kind.value for one in errors or found))
-    text = f"{'; '.join(one.text for one in errors or found)}: {harm}. {advice or meeting.value}"
-    if meeting is Meeting.GIVEN and {one.name for one in errors or found} <= _GROWING:
-        text += f" {GROWING}"
-    if errors:
-        raise _ERRORS.get(meeting, UserError)(text)
-    logging.warning("%s", text)
-
-
 def settle(
     sources: Sources, meeting: Meeting, *, advice: str = "", strict: Container[str] = ()
 ) -> dict[str, Any]:
-    """Reports contradictions; returns the value of each fact in the first source that states it."""
-    report(contradictions(sources, meeting, strict), meeting, advice)
-    stated: dict[str, Any] = {}
+    """Returns the value of each fact in the first source that states it.
+
+    Raises `ValueError`, or logs a warning, if there are contradictions. `advice` replaces the value
+    of the meeting; for `strict`, see `contradictions`.
+    """
+    found = contradictions(sources, meeting, strict)
+    if reported := [one for one in found if one.is_error] or found:
+        harm = " and ".join(dict.fromkeys(one.kind.value for one in reported))
+        texts = [one.text for one in reported[:_MOST_REPORTED]]
+        texts += ["..."] * (len(reported) > len(texts))
+        text = f"{'; '.join(texts)}: {harm}. {advice or meeting.value}"
+        if meeting is Meeting.GIVEN and {one.name for one in reported} <= _GROWING:
+            text += f" {GROWING}"
+        if reported[0].is_error:
+            raise _ERRORS.get(meeting, UserError)(text)
+        logging.warning("%s", text)
+    values: dict[str, Any] = {}
     for facts in sources.values():
-        stated |= {name: v for name, v in facts.items() if stated.get(name) is None}
-    return stated
+        values |= {name: v for name, v in facts.items() if values.get(name) is None}
+    return values
 
 
 def stated(name: str, values: Mapping[str, Any]) -> Sources:

@@ -21,7 +21,6 @@ from albert_tf.checkpoints.facts import (
     Sources,
     config_facts,
     contradictions,
-    report,
     settle,
     stated,
 )
@@ -198,11 +197,11 @@ def _compare_with_releases(config: Sources, *, has_weights: bool) -> None:
     is_shared = has_weights and facts["parameter_sharing"] == "all"
     keys = (*_SHAPES, *_SHAPELESS, *["num_hidden_layers"] * is_shared)
     own = {where: {key: facts[key] for key in keys}}
-    releases = [{f"the released {name}": config_facts(c)} for name, c in PRESETS.items()]
-    compared = [contradictions({**own, **release}, Meeting.RELEASE) for release in releases]
-    similar = [found for found in compared if Kind.SHAPE not in {one.kind for one in found}]
-    if all(similar):
-        report(similar[0] if similar else [], Meeting.RELEASE)
+    pairs = [own | {f"the released {name}": config_facts(c)} for name, c in PRESETS.items()]
+    compared = [(pair, contradictions(pair, Meeting.RELEASE)) for pair in pairs]
+    similar = [(p, found) for p, found in compared if Kind.SHAPE not in {f.kind for f in found}]
+    if similar and all(found for _, found in similar):
+        settle(similar[0][0], Meeting.RELEASE)
 
 
 def _choose_rules(

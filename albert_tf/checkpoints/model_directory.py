@@ -64,13 +64,10 @@ def read_config(path: str) -> AlbertConfig:
         trained = AlbertConfig.from_dict(read_run_config(os.path.dirname(path))["model"])
     except (LookupError, TypeError, ValueError):  # no run, or a file of another program
         return config
-    run = os.path.join(os.path.dirname(path), RUN_CONFIG_FILE)
-    settle({path: _all_facts(config), run: _all_facts(trained)}, Meeting.LOAD)
+    configs = {path: config, os.path.join(os.path.dirname(path), RUN_CONFIG_FILE): trained}
+    sources = {where: config_facts(one) | stored_rules(one) for where, one in configs.items()}
+    settle(sources, Meeting.LOAD)
     return config
-
-
-def _all_facts(config: AlbertConfig) -> dict[str, Any]:
-    return {**config_facts(config), **stored_rules(config)}
 
 
 def stored_rules(config: AlbertConfig | None) -> dict[str, Any]:
@@ -136,12 +133,6 @@ def compare_config_next_to(checkpoint: str, config: AlbertConfig) -> None:
         settle({"this model": config_facts(config), path: config_facts(stored)}, Meeting.GIVEN)
 
 
-def _facts_of_run(config: AlbertConfig) -> dict[str, Any]:
-    """Returns all values of a configuration except the rules of the tokenizer."""
-    others = {**with_vocabulary(config, None).extra, **dict.fromkeys(stored_rules(config))}
-    return {**others, **config_facts(config), "vocabulary": config.extra.get(VOCABULARY_KEY)}
-
-
 class ModelDirectory:
     """Configuration and tokenizer of a model in a directory; the constructor writes nothing.
 
@@ -158,11 +149,9 @@ class ModelDirectory:
         stored, there = read_config(self._config_path), find_tokenizer(path)
         if there:
             check_vocabulary(stored, there)
-        now = with_vocabulary(config, tokenizer)
-        sources = {
-            path: {**_facts_of_run(stored), "tokenizer": there},
-            "this run": {**_facts_of_run(now), "tokenizer": tokenizer},
-        }
+        known = {"vocabulary": stored.extra.get(VOCABULARY_KEY), "tokenizer": there}
+        given = {"vocabulary": tokenizer and tokenizer.fingerprint, "tokenizer": tokenizer}
+        sources = {path: config_facts(stored) | known, "this run": config_facts(config) | given}
         settle(sources, Meeting.RESUME)
 
     def write(self) -> None:

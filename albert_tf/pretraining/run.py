@@ -166,13 +166,11 @@ def _known_facts(
     rules = stored_rules(model.required_config)
     # Without this loss, the labels of pairs are ignored.
     loss = ANY if settings.sentence_loss == NONE else settings.sentence_loss
-    sources: dict[str, dict[str, Any]] = {
+    return {
         str(model.config_file): {n: v if v is None else bool(v) for n, v in rules.items()},
         "this run": {SENTENCE_LOSS: loss},
+        tokenizer.source if tokenizer else "": {VOCABULARY: tokenizer and tokenizer.fingerprint},
     }
-    if tokenizer is not None:
-        sources[tokenizer.source] = {VOCABULARY: tokenizer.fingerprint}
-    return sources
 
 
 def _masking(settings: PretrainingSettings, tokenizer: Tokenizer | None) -> OnlineMasking | None:

@@ -177,9 +177,6 @@ class Tokenizer(abc.ABC):
         """The settings of the tokenizer that are stored with a model."""
         return {"do_lower_case": self.do_lower_case, "keep_accents": self.keep_accents}
 
-    def __str__(self) -> str:
-        return f"{type(self).__name__} of {self.vocab_size} tokens ({self.fingerprint:.16}...)"
-
     @cached_property
     def fingerprint(self) -> str:
         """64 hexadecimal digits that depend only on the tokens and their order."""

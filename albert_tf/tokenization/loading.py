@@ -24,10 +24,9 @@ def tokenizer_from_files(
 
     Each path may be a SentencePiece model, the .vocab file next to a model, a WordPiece vocabulary
     (one token per line; further columns are ignored), or a `tokenizer.json`, whose own rules are
-    used. If both paths are passed, the
-    SentencePiece model is used, and the other file must contain the same tokens; see
-    `existing_files` if a file is missing. `keep_accents` needs a SentencePiece model; see
-    `clean_text`. Raises FileNotFoundError or ValueError.
+    used. If both paths are passed, the SentencePiece model is used, and the other file must contain
+    the same tokens; see `existing_files` if a file is missing. `keep_accents` needs a SentencePiece
+    model; see `clean_text`. Raises FileNotFoundError or ValueError.
     """
     paths = existing_files(spm_model_file, vocab_file)
     if not paths:
@@ -40,36 +39,43 @@ def tokenizer_from_files(
     content = contents.pop(chosen)
     tokenizer: Tokenizer
     if chosen.endswith(JSON_FILE):
-        tokenizer = read_library_tokenizer(chosen)
-        ignored = {"do_lower_case=False": not do_lower_case and tokenizer.do_lower_case}
-        ignored |= {"keep_accents=True": keep_accents and not tokenizer.keep_accents}
-        if names := [name for name, is_ignored in ignored.items() if is_ignored]:
-            logging.warning("%s is used with its own rules, not %s", chosen, " and ".join(names))
+        tokenizer = _read_library(chosen, do_lower_case, keep_accents)
     elif isinstance(content, bytes):
         lists = [path for path in contents if path not in _models(contents)]
         beside = os.path.splitext(chosen)[0] + ".vocab"
-        if not lists and file_exists(beside):
-            lists = [beside]
-        tokenizer = SentencePieceTokenizer(content, do_lower_case, [chosen, *lists], keep_accents)
+        files = [chosen, *(lists or filter(file_exists, [beside]))]
+        tokenizer = SentencePieceTokenizer(content, do_lower_case, files, keep_accents)
     else:
-        if keep_accents:
-            raise UserError(
-                f"`keep_accents` needs a SentencePiece model. {chosen} is a WordPiece vocabulary, "
-                "whose accents are kept with `do_lower_case`=False. Omit `keep_accents`."
-            )
-        tokens = read_vocabulary(content)
-        tokenizer = WordPieceTokenizer(tokens, do_lower_case, [chosen])
-        if (lines := content.removesuffix("\n").count("\n") + 1) != len(tokens):
-            logging.warning(
-                "%s has %d lines and %d tokens. As in the original release, duplicate lines get no "
-                "id, so ids differ from line numbers.",
-                chosen,
-                lines,
-                len(tokens),
-            )
+        tokenizer = _read_word_piece(chosen, content, do_lower_case, keep_accents)
     for path, other in contents.items():
         _check_agreement(tokenizer, path, other)
     return tokenizer
+
+
+def _read_library(path: str, do_lower_case: bool, keep_accents: bool) -> Tokenizer:
+    """Loads a `tokenizer.json`; logs a warning if it has other rules."""
+    tokenizer = read_library_tokenizer(path)
+    ignored = {"do_lower_case=False": not do_lower_case and tokenizer.do_lower_case}
+    ignored |= {"keep_accents=True": keep_accents and not tokenizer.keep_accents}
+    if names := [name for name, is_ignored in ignored.items() if is_ignored]:
+        logging.warning("%s is used with its own rules, not %s", path, " and ".join(names))
+    return tokenizer
+
+
+def _read_word_piece(path: str, text: str, do_lower_case: bool, keep_accents: bool) -> Tokenizer:
+    if keep_accents:
+        raise UserError(
+            f"`keep_accents` needs a SentencePiece model. {path} is a WordPiece vocabulary, whose "
+            "accents are kept with `do_lower_case`=False. Omit `keep_accents`."
+        )
+    tokens, lines = read_vocabulary(text), text.removesuffix("\n").count("\n") + 1
+    if lines != len(tokens):
+        logging.warning(
+            "%s has %d lines and %d tokens. As in the original release, duplicate lines get no id, "
+            "so ids differ from line numbers.",
+            *(path, lines, len(tokens)),
+        )
+    return WordPieceTokenizer(tokens, do_lower_case, [path])
 
 
 def existing_files(

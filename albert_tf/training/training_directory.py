@@ -23,7 +23,7 @@ import tensorflow as tf
 from absl import logging
 
 from albert_tf.checkpoints.errors import DamagedError, LoadError, SaveError
-from albert_tf.checkpoints.facts import Meeting, changed_settings
+from albert_tf.checkpoints.facts import Meeting, changed_settings, settle
 from albert_tf.checkpoints.formats.choose import open_weights
 from albert_tf.checkpoints.formats.original import (
     BEST,
@@ -209,8 +209,7 @@ class TrainingDirectory:
         """Restores the newest checkpoint; skips damaged checkpoints with a warning.
 
         Returns the checkpoint's prefix and its step, or `None` if there is no checkpoint. Raises
-        `DamagedError` if all checkpoints are damaged, `LoadError` if a checkpoint belongs to
-        another model.
+        `DamagedError` if all checkpoints are damaged, `ValueError` if a checkpoint does not fit.
         """
         named = self._named_step()
         if named is not None and self._committed_step() is None:
@@ -242,22 +241,15 @@ class TrainingDirectory:
     ) -> int:
         """Fills model and optimizer from a step checkpoint, and returns its step.
 
-        Raises `LoadError` if the checkpoint is damaged, or does not fit the model or optimizer.
+        Raises `ValueError` if the checkpoint is damaged, or does not fit the model or optimizer.
         """
         weights = open_weights(prefix)
         variables = {**original_names(model), **slot_variables(model, optimizer)}
-        for name in (*variables, GLOBAL_STEP):
-            if name not in weights:
-                raise LoadError(
-                    f"{prefix} cannot be resumed: it has no {name!r}. To start from its weights "
-                    "only, pass the checkpoint as `init_checkpoint` and use a new `output_dir`."
-                )
-        for name, variable in variables.items():
-            if weights.shapes[name] != list(variable.shape):
-                raise LoadError(
-                    f"{prefix} cannot be resumed: {name!r} has shape {weights.shapes[name]}, but "
-                    f"{list(variable.shape)} in the model of `albert_config_file`."
-                )
+        shapes = {name: list(v.shape) for name, v in variables.items()} | {GLOBAL_STEP: []}
+        stored = {f"shape.{name}": weights.shapes.get(name, "missing") for name in shapes}
+        wanted = {f"shape.{name}": shape for name, shape in shapes.items()}
+        advice = "Use a new `output_dir`, and the checkpoint as `init_checkpoint`."
+        settle({prefix: stored, "this run": wanted}, Meeting.RESUME, advice=advice)
         values = {name: weights[name] for name in variables}
         for name, variable in variables.items():
             variable.assign(values[name])

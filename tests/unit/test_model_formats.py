@@ -134,7 +134,7 @@ def test_accents_are_preserved(name, tmp_path):
     assert again.encode_batch(texts) == tokenizer.encode_batch(texts)
     assert albert_tf.load_tokenizer(path).keep_accents
     for read in (albert_tf.load_tokenizer, albert_tf.FillMask.load):
-        with pytest.raises(ValueError, match=rf"`keep_accents`=False contradicts {path}"):
+        with pytest.raises(ValueError, match=f"keep_accents is False in .*, True in {path}: "):
             read(path, keep_accents=False)
 
 
@@ -142,5 +142,5 @@ def test_accents_are_not_stored_if_they_are_removed(tmp_path):
     model = albert_tf.load("mini")
     albert_tf.save(model, tmp_path / "model")
     assert "keep_accents" not in (tmp_path / "model" / "albert_config.json").read_text()
-    with pytest.raises(ValueError, match="`keep_accents`=True contradicts"):
+    with pytest.raises(ValueError, match="keep_accents is True in the arg"):
         albert_tf.load_tokenizer(tmp_path / "model", keep_accents=True)

@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 
 import albert_tf
-from albert_tf.checkpoints.errors import LoadError
 from albert_tf.checkpoints.formats import huggingface, keras_hub
 from albert_tf.checkpoints.formats.choose import open_model
 from albert_tf.checkpoints.formats.original import write_checkpoint
@@ -30,6 +29,7 @@ from tests.changed_json import change_json, changed_copy
 from tests.small_model import ONE_BLOCK, small_config
 
 SAMPLES = Path(__file__).parents[2] / "fuzz" / "samples"
+GOLDEN = Path(__file__).parents[2] / "golden" / "data"
 SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 WORDS = [chr(ord("a") + number) for number in range(26)]
 LABELS = ("bad", "fine", "good")
@@ -46,32 +46,66 @@ def write_vocabulary(path, words):
 class Trained:
     """A model that was trained in `run`, and the same model as a `.keras` file."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder):
         self.folder, self.run = folder, folder / "run"
-        self.theirs = huggingface.config_json(StoredModel.in_memory(CONFIG, {"x": np.zeros(2)}))
 
     def load(self, file=LABELS_FILE, **values):
         """Loads the model after a file was changed."""
         change_json(self.run / file, **values)
-        return albert_tf.load(self.run)
+        assert albert_tf.load(self.run).labels in (LABELS, None)
 
     def copy(self, file, **values):
         """Loads a model that is not in the directory of its run."""
         (self.run / RUN_CONFIG_FILE).unlink()
-        return self.load(file, **values)
+        self.load(file, **values)
 
-    def next_to(self, content=None, **values):
+    def damage(self, file, content):
+        (self.run / file).write_text(content)
+        assert albert_tf.load(self.run).labels == LABELS
+
+    def remove(self, file):
+        (self.run / file).unlink()
+        assert albert_tf.load(self.run).labels == LABELS
+
+    def next_to(self, **values):
         """Loads the model from a directory with the `config.json` of another program."""
-        (self.run / "config.json").write_text(content or json.dumps({**self.theirs, **values}))
-        return albert_tf.load(self.run)
+        theirs = huggingface.config_json(StoredModel.in_memory(CONFIG, {"x": np.zeros(2)}))
+        self.damage("config.json", json.dumps({**theirs, **values}))
 
     def keras(self, file, **values):
         path = changed_copy(self.folder / "model.keras", self.folder / "x.keras", file, values)
-        return albert_tf.load(path)
+        albert_tf.load(path)
 
-    def tokenizer(self, words, **replaced):
+    def preset(self, **values):
+        shutil.copytree(SAMPLES / "keras_hub", self.folder / "preset")
+        change_json(self.folder / "preset" / "metadata.json", albert_tf={"config": values})
+        keras_hub.read_config(str(self.folder / "preset"))
+
+    def module(self, **values):
+        module = shutil.copytree(GOLDEN / "hub" / "module", self.folder / "module")
+        change_json(*(module / "assets").glob("*config.json"), **values)
+        assert open_model(str(module)).do_lower_case is True
+
+    def encoder(self, **changes):
+        """Opens a SavedModel with another configuration."""
+        zipfile.ZipFile(GOLDEN / "tf2_hub" / "albert_encoder.zip").extractall(self.folder)
+        module = self.folder / "albert_encoder"
+        config = open_model(str(module)).config.replace(**changes)
+        (module / "assets.extra").mkdir()
+        config.to_json_file(str(module / "assets.extra" / CONFIG_FILE))
+        assert open_model(str(module)).config == config
+
+    def release(self, **changes):
+        folder = self.folder / "release"
+        folder.mkdir()
+        config = AlbertConfig.from_preset("xlarge_v2").replace(**changes)
+        config.to_json_file(str(folder / CONFIG_FILE))
+        write_checkpoint(str(folder / "model.ckpt-best"), {"a": [1.0]}, 0)
+        choose_model(init_checkpoint=str(folder))
+
+    def tokenizer(self, words, **rules):
         write_vocabulary(self.run / "vocab.txt", words)
-        return albert_tf.load_tokenizer(self.run, **replaced)
+        albert_tf.load_tokenizer(self.run, **rules)
 
     def choose(self, source="init_checkpoint", *, words=None, config=None, **rules):
         """Replaces parts of the model; without a `source`, names only the parts."""
@@ -81,7 +115,9 @@ class Trained:
         if config is not None:
             named["albert_config_file"] = str(self.folder / "mine.json")
             CONFIG.replace(**config).to_json_file(named["albert_config_file"])
-        return choose_model(**named, **rules)
+        source = choose_model(**named, **rules)
+        assert named.get("albert_config_file", source.config_file) == source.config_file
+        assert named.get("vocab_file", source.tokenizer.source) == source.tokenizer.source
 
     def resume(self, words=WORDS, **changes):
         """Starts another run in the directory."""
@@ -96,11 +132,17 @@ class Trained:
         change_json(other / CONFIG_FILE, **stored)
         choose_model(init_checkpoint=str(other), output_dir=str(self.run), do_lower_case=given)
 
+    def task(self, name="custom", labels=LABELS, is_pair=False, *, is_training=True):
+        """Checks the task of a command in the directory of the run."""
+        known, directory = StoredTask.read(str(self.run)), str(self.run)
+        known.check_name(name, directory, is_training=is_training)
+        known.check_answers(StoredTask(name, Labels(labels), is_pair), directory)
+
     def evaluate(self, **changes):
         compare_config_next_to(str(self.run / "model.ckpt-5"), CONFIG.replace(**changes))
 
     def predict(self, length):
-        new_predictor(self.load(), CONFIG, TASK, max_seq_length=length, batch_size=3)
+        new_predictor(albert_tf.load(self.run), CONFIG, TASK, max_seq_length=length, batch_size=3)
 
 
 @pytest.fixture(scope="module")
@@ -145,6 +187,9 @@ SITUATIONS = [
     (ERROR, "answer spans .*3 cl", T.copy, LABELS_FILE, {"task_name": "squad1.1", "settings": {}}),
     (ERROR, "vocabulary_sha256 .* in .*run/vocab.txt", T.tokenizer, WORDS[::-1], {}),
     (WARNING, "True in the arguments", T.tokenizer, WORDS, {"do_lower_case": True}),
+    (WARNING, "labels.json is missing", T.remove, LABELS_FILE, {}),
+    *((NOTHING, "", T.damage, RUN_CONFIG_FILE, text, {}) for text in ("[]", "{}")),
+    (NOTHING, "", T.load, RUN_CONFIG_FILE, {"config": {"task": {}}}),
     # Files of the original next to a file of transformers
     (NOTHING, "", T.next_to),
     (ERROR, "3 in .*albert_config.*, 4 in .*/config.json", T.next_to, {"num_attention_heads": 4}),
@@ -153,12 +198,26 @@ SITUATIONS = [
     (ERROR, "intermediate_size is 20 in", T.next_to, {"intermediate_size": 24}),
     (NOTHING, "", T.next_to, DROPOUT),
     (NOTHING, "", T.next_to, {"model_type": "bert", "num_attention_heads": 4}),
-    (NOTHING, "", T.next_to, "{", {}),
+    (NOTHING, "", T.damage, "config.json", "{", {}),
     # Files inside a `.keras` file
     (ERROR, "labels is", T.keras, LABELS_FILE, {"labels": SWAPPED}),
     (ERROR, "labels is", T.keras, LABELS_FILE, {"labels": ["bad", "fine"]}),
     (ERROR, "num_attention_heads is 6 in", T.keras, CONFIG_FILE, {"num_attention_heads": 6}),
     (ERROR, "vocabulary is 0000", T.keras, CONFIG_FILE, {"vocabulary_sha256": "0" * 64}),
+    # Parts of a preset of KerasHub, a module, an exported encoder and a released model
+    (ERROR, "'gelu' in config.json, 'relu' in .*metadata", T.preset, {"hidden_act": "relu"}),
+    (ERROR, "3 in config.json, 6 in .*metadata", T.preset, {"num_attention_heads": 6}),
+    (ERROR, "num_hidden_layers is 4 in ", T.preset, {"num_hidden_layers": 5}),
+    (NOTHING, "", T.module, {"do_lower_case": True}),
+    (WARNING, "do_lower_case is True in other files of", T.module, {"do_lower_case": False}),
+    (NOTHING, "", T.encoder),
+    (ERROR, "4 in .*assets.extra.*, 3 in saved_model.pb", T.encoder, {"num_attention_heads": 4}),
+    (ERROR, "num_blocks is 5 in ", T.encoder, {"num_hidden_layers": 5}),
+    (NOTHING, "", T.release, {"hidden_dropout_prob": 0.3}),
+    (WARNING, "16 in .*, 32 in the released xlarge", T.release, {"num_attention_heads": 16}),
+    (WARNING, "hidden_act is 'relu' in ", T.release, {"hidden_act": "relu"}),
+    (WARNING, "layers is 6 in .*, 24 in", T.release, {"num_hidden_layers": 6}),
+    (NOTHING, "", T.release, {"num_hidden_layers": 6, "parameter_sharing": "none"}),
     # Arguments
     (NOTHING, "", T.choose, {"words": WORDS, "config": DROPOUT, "do_lower_case": False}),
     (
@@ -186,6 +245,13 @@ SITUATIONS = [
     (ERROR, "1 in .*, 6 in this run.*`output_dir`", T.resume, {"num_hidden_layers": 6}),
     (WARNING, "initializer_range is 0.2 in", T.resume, DROPOUT),
     (ERROR, "vocabulary is .*/run, .*`output_dir`", T.resume, WORDS[::-1], {}),
+    (NOTHING, "", T.task),
+    (NOTHING, "", T.task, {"is_training": False}),
+    (ERROR, "task is custom in .*run, mnli in this", T.task, {"name": "mnli"}),
+    (ERROR, "task is custom in", T.task, {"name": "mnli", "is_training": False}),
+    (ERROR, "labels is .*'bad', .*labels.json, 'fine'", T.task, {"labels": SWAPPED}),
+    (ERROR, "numbers in the data", T.task, {"labels": ()}),
+    (ERROR, "pairs is False in .*, True in the data", T.task, {"is_pair": True}),
     (NOTHING, "", T.begin),
     (ERROR, "True in .*first, False in .*run.*`output_dir`", T.begin, {"do_lower_case": True}),
     (WARNING, "True in .*False in .*run", T.begin, {"given": True, "do_lower_case": True}),
@@ -207,19 +273,6 @@ def test_situations(row, trained, warnings):
     assert all(re.search(words, message) for message in messages)
 
 
-def test_missing_labels_are_read_from_the_run(trained, warnings):
-    (trained.run / LABELS_FILE).unlink()
-    assert StoredTask.read(str(trained.run)).labels == Labels(LABELS)
-    assert albert_tf.load(trained.run).labels == LABELS
-    assert "labels.json is missing" in warnings[0]
-
-
-@pytest.mark.parametrize("content", ["{", "[]", '{"config": {"task": {}}}', "{}"])
-def test_a_damaged_run_configuration_is_ignored(trained, content):
-    (trained.run / RUN_CONFIG_FILE).write_text(content)
-    assert trained.load().labels == LABELS
-
-
 def test_a_new_head_replaces_a_head_of_another_task(trained):
     (trained.run / RUN_CONFIG_FILE).unlink()
     (trained.run / LABELS_FILE).write_text(json.dumps({"task_name": "race", "settings": {}}))
@@ -228,70 +281,10 @@ def test_a_new_head_replaces_a_head_of_another_task(trained):
 
 
 def test_models_without_a_fingerprint_and_with_another_tokenizer(trained, tmp_path):
-    values = json.loads((trained.run / CONFIG_FILE).read_text("utf-8"))
-    del values["vocabulary_sha256"]
-    (trained.run / CONFIG_FILE).write_text(json.dumps(values))
+    change_json(trained.run / CONFIG_FILE, vocabulary_sha256=None)
     write_vocabulary(trained.run / "vocab.txt", WORDS[::-1])
-    other = trained.load()
+    other = albert_tf.load(trained.run)
     albert_tf.save(other, tmp_path / "saved")
     again = albert_tf.load(tmp_path / "saved")
     assert again.tokenizer.tokens == other.tokenizer.tokens
     assert "vocabulary_sha256" not in again.config.extra
-
-
-def test_do_lower_case_of_a_module(golden, tmp_path, warnings):
-    module = shutil.copytree(golden / "hub" / "module", tmp_path / "module")
-    (path,) = (module / "assets").glob("*config.json")
-    for lower_case in (True, False):
-        change_json(path, do_lower_case=lower_case)
-        assert open_model(str(module)).do_lower_case is True
-        assert len(warnings) == (not lower_case)
-
-
-def test_heads_and_layers_of_a_module(golden, tmp_path):
-    zipfile.ZipFile(golden / "tf2_hub" / "albert_encoder.zip").extractall(tmp_path)
-    config = open_model(str(tmp_path / "albert_encoder")).config
-    for key, value in (("num_attention_heads", 4), ("num_hidden_layers", 5), (None, None)):
-        module = shutil.copytree(tmp_path / "albert_encoder", tmp_path / f"{key}")
-        (module / "assets.extra").mkdir()
-        path = str(module / "assets.extra" / CONFIG_FILE)
-        config.replace(**({key: value} if key else {})).to_json_file(path)
-        if key:
-            with pytest.raises(LoadError, match=r"assets\.extra.*in saved_model\.pb"):
-                open_model(str(module))
-    assert open_model(str(module)).config == config
-
-
-@pytest.mark.parametrize(
-    "values",
-    [{"hidden_act": "relu"}, {"num_attention_heads": 6}, {"num_hidden_layers": 5}],
-)
-def test_metadata_of_keras_hub(tmp_path, values):
-    folder = shutil.copytree(SAMPLES / "keras_hub", tmp_path / "preset")
-    keras_hub.read_config(str(folder))
-    metadata = json.loads((folder / "metadata.json").read_text("utf-8"))
-    metadata["albert_tf"]["config"] = {**metadata["albert_tf"]["config"], **values}
-    (folder / "metadata.json").write_text(json.dumps(metadata))
-    (key,) = values
-    with pytest.raises(LoadError, match=rf"^{key} is .* in config.json, .*metadata\.json"):
-        keras_hub.read_config(str(folder))
-
-
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"hidden_dropout_prob": 0.3}, None),
-        ({"num_attention_heads": 16}, "num_attention_heads is 16 in .*, 32 in the released xlarge"),
-        ({"hidden_act": "relu"}, "hidden_act is 'relu' in "),
-        ({"num_hidden_layers": 6}, "num_hidden_layers is 6 in .*, 24 in "),
-        ({"num_hidden_layers": 6, "parameter_sharing": "none"}, None),  # visible in the weights
-    ],
-)
-def test_differences_from_a_released_model_are_logged(tmp_path, caplog, changes, message):
-    config = AlbertConfig.from_preset("xlarge_v2").replace(**changes)
-    config.to_json_file(str(tmp_path / CONFIG_FILE))
-    write_checkpoint(str(tmp_path / "model.ckpt-best"), {"a": [1.0]}, 0)
-    choose_model(init_checkpoint=str(tmp_path))
-    assert len(caplog.messages) == bool(message)
-    if message:
-        assert caplog.text.count("xlarge") == 1

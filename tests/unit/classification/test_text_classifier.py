@@ -71,7 +71,7 @@ def test_bad_input_is_rejected(model, directory, tokenizer, tmp_path):
         (lambda: pairs(["a"], ["b", "c"]), ValueError, "text_pairs must have as many .* 1.*2"),
         (lambda: load("mini"), ValueError, "path must be a model with a classifier.*masked LM"),
         (lambda: load(unlabelled), ValueError, "labels` must name the 3 classes.*unlabelled"),
-        (lambda: load(mislabelled), ValueError, "mislabelled' contradicts itself"),
+        (lambda: load(mislabelled), ValueError, "head is .* in .*mislabelled"),
         (lambda: load(directory, labels=["a"] * 3), ValueError, "new_head=True"),
         (lambda: load(directory, max_seq_length=2), ValueError, "`max_seq_length` must be"),
         (lambda: load(directory, new_head=True), ValueError, "new_head.* require labels"),

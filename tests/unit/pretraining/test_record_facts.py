@@ -55,32 +55,20 @@ def create(folder, tokenizer: Tokenizer, golden: Path) -> list[str]:
     return outputs
 
 
-def check_facts(paths, tokenizer):
-    """Checks the facts of record files with the vocabulary of a tokenizer, or only each other."""
-    known = {tokenizer.source: {"vocabulary": tokenizer.fingerprint}} if tokenizer else None
-    return common_facts(paths, known)
-
-
 @pytest.mark.parametrize("scheme", ["", "ram://"])
 def test_records_of_another_vocabulary_are_rejected(scheme, tokenizers, tmp_path, golden):
     """test_beam.py compares the files, including the facts, with files of Beam."""
     folder = f"{scheme}{tmp_path}"
     outputs = create(folder, tokenizers[0], golden)
     assert match_files(f"{folder}/a/*,{folder}/b/*") == outputs
-    check_facts(outputs, tokenizers[0])
-    check_facts(outputs, None)
+    known, other = ({"words": {"vocabulary": one.fingerprint}} for one in tokenizers)
+    common_facts(outputs, known)
     for path in outputs:
-        with pytest.raises(ValueError, match=path) as error:
-            check_facts([path], tokenizers[1])
-        assert tokenizers[1].files[0] in str(error.value)
-
-
-def test_records_of_two_vocabularies_are_rejected(tokenizers, tmp_path, golden):
-    path, other = create(tmp_path, tokenizers[0], golden)
-    write_facts([other], tokenizers[1], "sop")
-    for tokenizer, wrong in zip((*tokenizers, None), (other, path, other), strict=True):
-        with pytest.raises(RecordError, match=f"vocabulary is .* in {wrong}: "):
-            check_facts([path, other], tokenizer)
+        with pytest.raises(RecordError, match=f"^vocabulary is .* in words, .* in {path}: "):
+            common_facts([path], other)
+    write_facts(outputs[1:], tokenizers[1], "sop")
+    with pytest.raises(RecordError, match=f" in {outputs[0]}, .* in {outputs[1]}: "):
+        common_facts(outputs)
 
 
 def test_fingerprints_of_other_content_are_ignored(tokenizers, tmp_path, golden):
@@ -97,10 +85,10 @@ def test_fingerprints_of_other_content_are_ignored(tokenizers, tmp_path, golden)
         assert stored_facts(str(path)) == {}
     stored.write_bytes(good)
     shutil.copyfile(other, path)  # with the name of the fingerprint, but other records
-    check_facts([str(path)], tokenizers[1])
+    assert stored_facts(str(path)) == {}
     path.write_bytes(b"")
     write_facts([str(path)], tokenizers[0], "sop")
-    check_facts([str(path)], tokenizers[1])
+    assert stored_facts(str(path)) == {}
 
 
 def test_a_fingerprint_that_cannot_be_written_is_a_warning(tokenizers, tmp_path, caplog):
@@ -143,27 +131,23 @@ def facts_of(path: Path, *facts: object) -> str:
     return str(path)
 
 
-def test_facts_must_not_contradict_each_other(tmp_path, caplog):
+def test_facts_of_several_files(tmp_path, caplog):
     caplog.set_level("INFO", logger="absl")
-    cased = facts_of(tmp_path / "cased", "a" * 64, False, "sop")
-    lower = facts_of(tmp_path / "lower", "a" * 64, True, "sop")
-    nsp = facts_of(tmp_path / "nsp", "a" * 64, False, "nsp")
+    stored = ("cased", False, "sop"), ("nsp", False, "nsp"), ("accents", True, "sop keep_accents")
+    cased, nsp, accents = (facts_of(tmp_path / n, "a" * 64, *facts) for n, *facts in stored)
     for name in ("first", "second"):  # as the original writes them
         (tmp_path / name).write_bytes(b"".join(frame_records([b"record"])))
-    accents = facts_of(tmp_path / "accents", "a" * 64, False, "sop keep_accents")
     facts = {"vocabulary": "a" * 64, "do_lower_case": False, "sentence_loss": "sop"}
     facts["keep_accents"] = False
     assert common_facts([cased]) == facts
-    assert common_facts([accents]) == {**facts, "keep_accents": True}
+    rules = {"do_lower_case": True, "keep_accents": True}
+    assert common_facts([accents]) == {**facts, **rules}
     assert not caplog.messages
-    files = [str(tmp_path / "first"), cased, str(tmp_path / "second")]
-    assert common_facts(files) == facts
+    assert common_facts([str(tmp_path / "first"), cased, str(tmp_path / "second")]) == facts
     assert caplog.messages[0].endswith("to match: 'first', 'second'")
-    for other, name in ((lower, "do_lower_case"), (nsp, "sentence_loss"), (accents, "keep_acc")):
-        with pytest.raises(RecordError, match=f"^{name}.* in {cased}, .* in {other}: "):
-            common_facts([cased, other])
-    with pytest.raises(RecordError, match=f" is True in a model, False in {cased}: "):
-        common_facts([cased], {"a model": {"do_lower_case": True}})
+    message = f"^do_lower_case is False in {cased}, True in {accents}; keep_accents is "
+    with pytest.raises(RecordError, match=message):
+        common_facts([cased, accents])
     assert common_facts([cased, nsp], {"this run": {"sentence_loss": ANY}})["vocabulary"]
 
 

@@ -189,7 +189,7 @@ class TestEvaluator:
                 return [value, value + 1]
 
         monkeypatch.setattr(evaluation, "Workers", TwoWorkers)
-        with pytest.raises(ValueError, match="workers read different numbers"):
+        with pytest.raises(ValueError, match="number of evaluation batches is 3 in worker 0, 4"):
             evaluator.evaluate()
 
     def test_compiled_results_are_equal(self, task, model, evaluator):
