@@ -4,6 +4,7 @@ import glob
 import hashlib
 import io
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -28,6 +29,7 @@ from albert_tf.checkpoints.model_choice import choose_model
 from tests.full_disk import file_size_limit
 from tests.programs import TIMEOUT
 
+ADDRESS = "https://storage.googleapis.com/albert_models"
 ROOT = Path(albert_tf.__file__).parents[1]
 MINI = ROOT / "albert_tf" / "pretrained" / "mini"
 
@@ -114,43 +116,34 @@ def refusal(name: str = "base_v2") -> str:
 
 class TestNames:
     @pytest.mark.parametrize(
-        ("name", "release"),
+        ("name", "release", "repository"),
         [
-            ("https://tfhub.dev/google/albert_xlarge/1", "xlarge_v1"),
-            ("https://tfhub.dev/google/albert_base/3", "base_v2"),
-            ("https://storage.googleapis.com/albert_models/albert_xxlarge_zh.tar.gz", "xxlarge_zh"),
-            ("https://tfhub.dev/google/albert_base/4", None),
-            ("mini", None),
+            ("https://tfhub.dev/google/albert_xlarge/1", "xlarge_v1", None),
+            ("https://tfhub.dev/google/albert_base/3", "base_v2", None),
+            (f"{ADDRESS}/albert_xxlarge_zh.tar.gz", "xxlarge_zh", None),
+            ("https://tfhub.dev/google/albert_base/4", None, None),
+            ("mini", None, None),
+            ("albert-base-v2", None, "albert/albert-base-v2"),
+            ("someone/albert-base-v2-SST-2", None, "someone/albert-base-v2-SST-2"),
+            ("someone/albert-v1.5", None, "someone/albert-v1.5"),
+            ("someone/albert.v2", None, "someone/albert.v2"),
         ],
     )
-    def test_names_and_urls_of_releases(self, name, release):
+    def test_names_and_urls(self, name, release, repository):
         assert downloads._release(name) == release
+        assert downloads._repository(name) == repository
         assert source_of(name)
 
     @pytest.mark.parametrize(
-        ("name", "repository"),
+        "path",
         [
-            ("albert-base-v2", "albert/albert-base-v2"),
-            ("someone/albert-base-v2-SST-2", "someone/albert-base-v2-SST-2"),
-            ("albert-base-zh", None),
-            ("output/model.ckpt-best", None),
-            ("output/albert.tar.gz", None),
-            ("./output", None),
-            ("gs://bucket/model", None),
-            ("a/b/c", None),
-            ("runs/best.keras", None),
-            ("data/vocab.txt", None),
-            ("someone/albert-v1.5", "someone/albert-v1.5"),
-            ("someone/albert.v2", "someone/albert.v2"),
-            ("runs\\film", None),
-            ("~/film", None),
-            ("../film", None),
-            ("/film", None),
+            *("albert-base-zh", "output/model.ckpt-best", "output/albert.tar.gz", "./output"),
+            *("gs://bucket/model", "a/b/c", "runs/best.keras", "data/vocab.txt", "runs\\film"),
+            *("~/film", "../film", "/film"),
         ],
     )
-    def test_hugging_face_ids_are_recognized(self, name, repository):
-        assert downloads._repository(name) == repository
-        assert (source_of(name) is not None) == (repository is not None)
+    def test_paths_are_not_names(self, path):
+        assert downloads._release(path) is downloads._repository(path) is source_of(path) is None
 
     def test_existing_paths_have_priority_over_names(self, hub, tmp_path):
         shutil.copytree(hub / "albert_directory", tmp_path / "base_v2")
@@ -184,14 +177,25 @@ class TestDownload:
         assert server.requests == 1
         assert os.listdir(home) == ["albert_base_v2"]
 
-    def test_incomplete_download_leaves_no_file(self, server, home, content):
-        server.length = len(content) + 7
-        message = refusal()
-        assert "base_v2 cannot be downloaded" in message
-        assert "albert/albert-base-v2" in message
+    @pytest.mark.parametrize(
+        ("changes", "message"),
+        [
+            ({"length": 10**6}, r"(?s)base_v2 cannot be downloaded.*albert/albert-base-v2"),
+            ({"length": 10**15}, str(downloads._MAX_BYTES)),
+            ({"content": bytes(downloads._CHUNK)}, "100 bytes"),
+            ({"redirect": "file:///etc/passwd"}, "base_v2 cannot be downloaded"),
+            ({"redirect": "ftp://h/a.tar.gz"}, "base_v2 cannot be downloaded"),
+            ({"redirect": "http://[h/a"}, "base_v2 cannot be downloaded"),
+        ],
+        ids=str,
+    )
+    def test_faulty_servers_leave_no_file(self, server, home, changes, message, monkeypatch):
+        if "content" in changes:
+            monkeypatch.setattr(downloads, "_MAX_BYTES", 100)
+        vars(server).update(changes)
+        assert re.search(message, refusal())
+        assert server.requests == 1
         assert not os.listdir(home)
-        server.length = None
-        local_directory("base_v2")
 
     def test_damaged_download_is_renamed(self, server, home, content):
         server.content = content[:100] + b"harm" + content[104:300]
@@ -201,27 +205,12 @@ class TestDownload:
         server.content = content
         assert local_directory("base_v2")
 
-    @pytest.mark.parametrize("length", [None, 10**15])
-    def test_size_of_downloads_is_limited(self, server, home, content, length, monkeypatch):
-        server.length = length
-        monkeypatch.setattr(downloads, "_MAX_BYTES", len(content) - (not length))
-        assert str(downloads._MAX_BYTES) in refusal()
-        assert server.requests == 1
-        assert not os.listdir(home)
-
-    @pytest.mark.parametrize("target", ["file:///etc/passwd", "ftp://h/a.tar.gz", "http://[h/a"])
-    def test_redirects_to_other_schemes_and_invalid_urls(self, server, home, target):
-        server.redirect = target
-        assert "base_v2 cannot be downloaded" in refusal()
-        assert server.requests == 1
-        assert not os.listdir(home)
-
     def test_https_is_not_redirected_to_http(self):
         request, redirects = downloads.urllib.request.Request("https://a"), downloads._Redirects()
         with pytest.raises(OSError, match="http://b"):
             redirects.redirect_request(request, None, 302, "", {}, "http://b")
 
-    def test_a_redirect_is_followed(self, server, content):
+    def test_a_redirect_is_followed(self, server):
         server.redirect = f"{server.url}/redirected.tar.gz"
         assert local_directory("base_v2")
 
@@ -247,18 +236,21 @@ class TestUrl:
             assert open_model(url).checkpoint == stored.checkpoint
         assert server.requests == 3
 
-    @pytest.mark.parametrize("url", ["https://127.0.0.1:9/m", "https://[h/m"])
-    def test_url_without_server_is_rejected(self, url):
-        assert f"{url} cannot be downloaded" in refusal(url)
-
-    def test_another_file_than_the_checksum_is_rejected(self, server, tmp_path):
-        assert "SHA-256" in refusal(f"{server.url}/m.tar#sha256={'0' * 64}")
-        assert not os.listdir(tmp_path / "home" / "urls")
-
-    @pytest.mark.parametrize("ending", ["", "#sha256=", "#sha256=12", "#sha256=" + "g" * 64])
-    def test_http_needs_a_checksum(self, server, ending):
-        assert "sha256" in refusal(f"{server.url}/m.tar{ending}")
-        assert not server.requests
+    @pytest.mark.parametrize(
+        ("url", "message"),
+        [
+            ("https://127.0.0.1:9/m", "127.0.0.1:9/m cannot be downloaded"),
+            ("https://[h/m", "/m cannot be downloaded"),
+            *((f"/m.tar{e}", "sha256") for e in ("", "#sha256=", "#sha256=12")),
+            (f"/m.tar#sha256={'g' * 64}", "sha256"),
+            (f"/m.tar#sha256={'0' * 64}", "SHA-256"),
+        ],
+    )
+    def test_urls_without_the_file_or_checksum_are_rejected(self, server, url, message, tmp_path):
+        """http needs a checksum."""
+        assert message in refusal(f"{server.url}{url}" if url[0] == "/" else url)
+        assert server.requests == (message == "SHA-256")
+        assert not [*tmp_path.glob("home/urls/*")]
 
     @pytest.mark.parametrize(
         "url",
