@@ -21,10 +21,8 @@ from albert_tf.checkpoints.stored_task import StoredTask
 from albert_tf.config import AlbertConfig
 from albert_tf.data.errors import UserError
 from albert_tf.labels import Labels
-from albert_tf.modeling.encoder import AlbertEncoder
-from albert_tf.modeling.original_names import original_names
-from albert_tf.tokenization.loading import tokenizer_from_files
 from tests.changed_json import change_json
+from tests.huggingface.models import our_contents
 from tests.small_model import small_config
 
 WEIGHTS = "model.safetensors"
@@ -32,13 +30,7 @@ WEIGHTS = "model.safetensors"
 
 @pytest.fixture(scope="module")
 def contents() -> StoredModel:
-    config = small_config()
-    random = np.random.default_rng(3)
-    weights = {
-        name: random.standard_normal(variable.shape).astype("f")
-        for name, variable in original_names(AlbertEncoder(config)).items()
-    }
-    return StoredModel.in_memory(config, weights)
+    return our_contents({}, {})
 
 
 @pytest.fixture(scope="module")
@@ -70,29 +62,28 @@ SEVERAL = {"problem_type": "multi_label_classification"}
 BAD_OR_GOOD = StoredTask("custom", Labels(("bad", "good")), is_pair=None)
 
 
+def custom(*names, **settings) -> StoredTask:
+    return StoredTask("custom", Labels(names, **settings), is_pair=None)
+
+
 @pytest.mark.parametrize(
     ("values", "task"),
     [
-        (NAMED, BAD_OR_GOOD),
-        ({**NAMED, "finetuning_task": "sst2"}, StoredTask("sst-2", Labels(("bad", "good")), False)),
-        ({**CLASSIFIER, "id2label": {"0": "LABEL_0", "1": "LABEL_1"}}, None),
-        ({**NAMED, **SEVERAL}, StoredTask("custom", Labels(("bad", "good"), True), None)),
-        ({**NAMED, "problem_type": "regression"}, None),
-        ({**CLASSIFIER, "id2label": {"0": "score"}}, StoredTask("custom", Labels(), is_pair=None)),
-        (
-            {**CLASSIFIER, "id2label": {"0": 3, "1": 4}},
-            StoredTask("custom", Labels(("3", "4")), is_pair=None),
-        ),
-        ({**CLASSIFIER, "num_labels": 10**12}, None),
-        ({**NAMED, "id2label": {"1": "x"}, "architectures": ["AlbertModel"]}, None),
-        ({**NAMED, "label2id": {"bad": 0, "good": 1}}, BAD_OR_GOOD),
-        ({**NAMED, "label2id": {"bad": "0"}}, BAD_OR_GOOD),
-        ({**NAMED, "label2id": {"LABEL_0": 0, "LABEL_1": 1}}, BAD_OR_GOOD),
-        ({**NAMED, "label2id": [3]}, BAD_OR_GOOD),
+        ({}, BAD_OR_GOOD),
+        ({"finetuning_task": "sst2"}, StoredTask("sst-2", Labels(("bad", "good")), False)),
+        ({"id2label": {"0": "LABEL_0", "1": "LABEL_1"}}, None),
+        (SEVERAL, custom("bad", "good", multi_label=True)),
+        ({"problem_type": "regression"}, None),
+        ({"id2label": {"0": "score"}}, custom()),
+        ({"id2label": {"0": 3, "1": 4}}, custom("3", "4")),
+        ({"id2label": None, "num_labels": 10**12}, None),
+        ({"id2label": {"1": "x"}, "architectures": ["AlbertModel"]}, None),
+        *(({"label2id": ids}, BAD_OR_GOOD) for ids in ({"bad": 0, "good": 1}, {"bad": "0"}, [3])),
+        ({"label2id": {"LABEL_0": 0, "LABEL_1": 1}}, BAD_OR_GOOD),
     ],
 )
 def test_labels_of_the_configuration(model, values, task):
-    change_json(model / "config.json", **values)
+    change_json(model / "config.json", **{**NAMED, **values})
     assert read(model).task == task
 
 
@@ -114,9 +105,10 @@ INVALID_LABELS = [
         ({"hidden_size": 13}, "hidden_size"),
         ({"num_hidden_layers": 18, "num_hidden_groups": 14}, "num_hidden_groups"),
         *((values, "id2label|multi_label_classification") for values in INVALID_LABELS),
-        ({**NAMED, "label2id": {"bad": 1, "good": 0}}, "label2id contradicts id2label"),
-        ({**NAMED, "label2id": {"good": 3}}, "label2id contradicts id2label"),
-        ({**NAMED, "label2id": {"good": [1]}}, "label2id contradicts id2label"),
+        *(
+            ({**NAMED, "label2id": {"good": i}}, "label2id contradicts id2label")
+            for i in (0, 3, [1])
+        ),
     ],
 )
 def test_invalid_configurations_are_rejected(model, values, message):
@@ -137,8 +129,11 @@ def test_missing_sizes_have_the_defaults_of_transformers(model):
             read(model)
 
 
-def test_missing_weights_are_rejected(model):
-    values = tensors(model / WEIGHTS)
+def test_missing_and_repeated_weights_are_rejected(model):
+    values, bias = tensors(model / WEIGHTS), "albert.pooler.bias"
+    write_safetensors(str(model / WEIGHTS), {**values, bias: values["pooler.bias"]})
+    with pytest.raises(LoadError, match="bert/pooler/dense/bias"):
+        huggingface.open_weights(str(model / WEIGHTS))
     del values["embeddings.word_embeddings.weight"]
     write_safetensors(str(model / WEIGHTS), values)
     with pytest.raises(LoadError, match="bert/embeddings/word_embeddings"):
@@ -189,13 +184,6 @@ def test_quantized_weights_are_rejected(tmp_path, kind, message):
     path = write_tensor(tmp_path, "pooler.bias", kind, np.zeros(12, "i1"))
     with pytest.raises(LoadError, match=f"pooler.bias.*{message}"):
         _ = huggingface.open_weights(path)["bert/pooler/dense/bias"]
-
-
-def test_weights_of_two_models_are_rejected(model):
-    values = tensors(model / WEIGHTS)
-    write_safetensors(str(model / WEIGHTS), {**values, "albert.pooler.bias": values["pooler.bias"]})
-    with pytest.raises(LoadError, match="bert/pooler/dense/bias"):
-        huggingface.open_weights(str(model / WEIGHTS))
 
 
 def test_names_of_the_first_versions_are_read(whole, model):
@@ -252,10 +240,7 @@ def test_damaged_and_unsafe_pytorch_files_are_rejected(model):
 
 
 def test_projection_of_equal_sizes_must_be_the_identity(tmp_path):
-    config = small_config(embedding_size=12)
-    names = original_names(AlbertEncoder(config))
-    weights = {name: np.ones(variable.shape, "f") for name, variable in names.items()}
-    huggingface.write(str(tmp_path), StoredModel.in_memory(config, weights))
+    huggingface.write(str(tmp_path), our_contents({}, {"embedding_size": 12}))
     values = tensors(tmp_path / WEIGHTS)
     name = "encoder.embedding_hidden_mapping_in.weight"
     np.testing.assert_array_equal(values[name], np.eye(12))
@@ -274,16 +259,12 @@ def test_other_tokenizers_are_ignored(model, caplog):
 
 
 @pytest.mark.parametrize(
-    ("changes", "key"),
-    [
-        ({"parameter_sharing": "attention"}, "parameter_sharing"),
-        ({"num_hidden_layers": 18, "num_hidden_groups": 14}, "num_hidden_groups"),
-    ],
+    "changes",
+    [{"parameter_sharing": "attention"}, {"num_hidden_groups": 14, "num_hidden_layers": 18}],
 )
-def test_models_that_transformers_does_not_support_are_rejected(tmp_path, changes, key):
-    contents = StoredModel.in_memory(small_config(**changes), {})
-    with pytest.raises(ValueError, match=key):
-        huggingface.write(str(tmp_path), contents)
+def test_models_that_transformers_does_not_support_are_rejected(tmp_path, changes):
+    with pytest.raises(ValueError, match=next(iter(changes))):
+        huggingface.write(str(tmp_path), StoredModel.in_memory(small_config(**changes), {}))
     assert not list(tmp_path.iterdir())
 
 
@@ -296,13 +277,10 @@ def test_unsupported_weights_are_listed(contents, tmp_path):
     assert read(tmp_path).config == contents.config
 
 
-def test_other_directories_are_not_detected(tmp_path):
+def test_other_directories_are_not_detected_and_dropout_is_preserved(contents, tmp_path):
     assert not huggingface.is_here(str(tmp_path))
     (tmp_path / "config.json").write_text('{"class_name": "AlbertBackbone"}')
     assert not huggingface.is_here(str(tmp_path))
-
-
-def test_classifier_dropout_is_preserved(contents, tmp_path):
     config = contents.config.replace(extra={"classifier_dropout_prob": 0.3})
     huggingface.write(str(tmp_path), StoredModel.in_memory(config, contents.weights))
     assert json.loads((tmp_path / "config.json").read_text())["classifier_dropout_prob"] == 0.3
@@ -331,14 +309,11 @@ def test_contradicting_labels_are_rejected(model, task, values):
         read(model)
 
 
-def test_different_tokenizer_files_are_rejected(contents, golden, tmp_path, caplog):
-    tokenizer = tokenizer_from_files(spm_model_file=golden / "tokenizer" / "small_1000.model")
-    config = contents.config.replace(vocab_size=tokenizer.vocab_size)
-    words = np.zeros((config.vocab_size, config.embedding_size), "f")
-    weights = {**contents.weights, "bert/embeddings/word_embeddings": words}
+def test_different_tokenizer_files_are_rejected(tokenizer, tmp_path, caplog):
     path = tmp_path / "model"
     path.mkdir()
-    huggingface.write(str(path), StoredModel.in_memory(config, weights, tokenizer))
+    changes = {"vocab_size": tokenizer.vocab_size}
+    huggingface.write(str(path), our_contents({}, changes, tokenizer=tokenizer))
     assert read_model(str(path))[0].tokenizer.tokens == tokenizer.tokens
     content = json.loads((path / "tokenizer.json").read_text())
     pieces = content["model"]["vocab"]

@@ -14,7 +14,6 @@ from albert_tf.checkpoints.errors import LoadError
 from albert_tf.checkpoints.formats.original import write_checkpoint
 from albert_tf.checkpoints.loading import read_model
 from albert_tf.checkpoints.stored_heads import head_in
-from albert_tf.modeling.encoder import AlbertEncoder
 from albert_tf.modeling.models import (
     AlbertForClassification,
     AlbertForMultipleChoice,
@@ -49,10 +48,10 @@ def test_scope_of_a_trained_module_is_ignored(tmp_path):
 
 
 def test_infinite_weights_cause_one_warning(tmp_path, warnings):
-    model = make("classes")
-    model.classifier.output_weights.assign(np.full((3, 12), np.nan, "f"))
-    model.classifier.output_bias.assign([0, np.inf, 1])
-    write_model(tmp_path, model)
+    weights = write_model(tmp_path, make("classes"))
+    weights |= {"output_weights": np.full((3, 12), np.nan, "f")}
+    weights |= {"output_bias": np.array([0, np.inf, 1], "f")}
+    write_checkpoint(str(tmp_path / "model.ckpt-best"), weights, global_step=7)
     albert_tf.load(tmp_path)
     (line,) = warnings
     assert str(tmp_path) in line
@@ -66,27 +65,23 @@ def test_single_score_is_a_regression_without_a_task(tmp_path):
     assert type(albert_tf.load(tmp_path)) is AlbertForClassification
 
 
-@pytest.mark.parametrize("kind", ["spans", "tokens", "pretraining"])
-def test_unused_pooler_may_be_missing(tmp_path, kind):
+@pytest.mark.parametrize("kind", ["spans", "tokens", "pretraining", "encoder"])
+def test_unused_pooler_may_be_missing(tmp_path, warnings, kind):
     """Other libraries omit it. The replacement is the same in every run."""
-    write_model(tmp_path, make(kind), task=TASKS.get(kind), without=["bert/pooler"])
+    weights = write_model(tmp_path, make(kind), task=TASKS.get(kind), without=["bert/pooler"])
     contents, report = read_model(str(tmp_path))
     assert report.missing == ["bert/pooler/dense/kernel", "bert/pooler/dense/bias"]
     loaded = original_names(albert_tf.load(tmp_path))
     for name, value in contents.weights.items():
         np.testing.assert_array_equal(loaded[name], value, err_msg=name)
+        np.testing.assert_array_equal(loaded[name], weights.get(name, value), err_msg=name)
     assert 0.1 < contents.weights["bert/pooler/dense/kernel"].std() < 0.3  # initializer_range 0.2
+    assert [line.partition(" has ")[2][:9] for line in warnings] == ["no pooler"] * 2 * (
+        kind == "encoder"
+    )
 
 
-def test_encoder_without_a_pooler_gets_a_new_one(tmp_path, warnings):
-    weights = write_model(tmp_path, make("encoder"), without=["bert/pooler"])
-    contents, _ = read_model(str(tmp_path))
-    model = albert_tf.load(tmp_path)
-    assert type(model) is AlbertEncoder
-    for name, variable in original_names(model).items():
-        np.testing.assert_array_equal(variable, weights.get(name, contents.weights[name]))
-    assert len(warnings) == 2
-    assert all("has no pooler" in line for line in warnings)
+def test_half_of_a_pooler_is_rejected(tmp_path):
     write_model(tmp_path, make("encoder"), without=["bert/pooler/dense/bias"])
     with pytest.raises(LoadError, match="does not fill the encoder: 1 "):
         albert_tf.load(tmp_path)
@@ -198,13 +193,13 @@ def test_missing_configuration_must_be_passed(release, tmp_path):
     assert type(model) is AlbertForPretraining
 
 
+BLOCK = "bert/encoder/transformer/group_0/inner_group_0"
+
+
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        (
-            "bert/encoder/transformer/group_0/inner_group_0/layer_normalization_1/gamma",
-            "TensorFlow 2",
-        ),
+        (f"{BLOCK}/layer_normalization_1/gamma", "TensorFlow 2"),
         ("bert/encoder/layer_0/attention/self/query/kernel", "BERT"),
         ("encoder.layer.0.attention.self.query.weight", "BERT"),
         ("bert/encoder/layer_shared/attention/self/query/kernel", "albert_zh"),
@@ -224,24 +219,19 @@ def test_other_models_are_named(tmp_path, name, message):
         (tmp_path / "albert_config.json").unlink(missing_ok=True)
 
 
-class TestTokenizer:
-    def test_paths_of_models_and_files(self, hub):
-        folder = hub / "albert_directory"
-        tokens = albert_tf.load_tokenizer(folder).tokens
-        for path in (hub / "module", folder / "model.ckpt-best", folder / "30k-clean.model"):
-            assert albert_tf.load_tokenizer(path).tokens == tokens
-        assert albert_tf.load_tokenizer(spm_model_file=folder / "30k-clean.model").tokens == tokens
-        assert albert_tf.load_tokenizer(folder, do_lower_case=False).do_lower_case is False
-
-    def test_model_without_tokenizer_is_rejected(self, release):
-        for name in ("30k-clean.model", "30k-clean.vocab"):
-            (release / name).unlink()
-        with pytest.raises(ValueError, match="no tokenizer in the model"):
-            albert_tf.load_tokenizer(release)
-
-    def test_path_and_file_are_rejected(self, hub):
-        with pytest.raises(ValueError, match="not both"):
-            albert_tf.load_tokenizer(hub / "module", vocab_file="vocab.txt")
+def test_paths_of_tokenizers(hub, release):
+    folder = hub / "albert_directory"
+    tokens = albert_tf.load_tokenizer(folder).tokens
+    for path in (hub / "module", folder / "model.ckpt-best", folder / "30k-clean.model"):
+        assert albert_tf.load_tokenizer(path).tokens == tokens
+    assert albert_tf.load_tokenizer(spm_model_file=folder / "30k-clean.model").tokens == tokens
+    assert albert_tf.load_tokenizer(folder, do_lower_case=False).do_lower_case is False
+    with pytest.raises(ValueError, match="not both"):
+        albert_tf.load_tokenizer(folder, vocab_file="vocab.txt")
+    for name in ("30k-clean.model", "30k-clean.vocab"):
+        (release / name).unlink()
+    with pytest.raises(ValueError, match="no tokenizer in the model"):
+        albert_tf.load_tokenizer(release)
 
 
 def test_heads_are_detected_by_whole_names():

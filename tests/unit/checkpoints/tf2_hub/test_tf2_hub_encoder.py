@@ -244,6 +244,7 @@ def test_invalid_inputs_are_rejected(loaded, batch, tokens):
             function(inputs)
 
 
+@pytest.mark.slow
 def test_loading_does_not_need_this_package(saved):
     program = """
 import sys
