@@ -3,6 +3,7 @@
 import json
 import shutil
 import sys
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -67,14 +68,9 @@ def test_texts_are_lower_cased_as_in_the_preset(name, tokenizer, tmp_path, caplo
     proto = model.SerializeToString()
     theirs = models.AlbertTokenizer(proto=proto)
     backbone = models.AlbertBackbone(**{**SHALLOW, "vocabulary_size": 1000})
-    if name == "classifier":
-        preprocessor = models.AlbertTextClassifierPreprocessor(theirs, 16)
-        models.AlbertTextClassifier(backbone, 3, preprocessor=preprocessor).save_to_preset(
-            str(tmp_path)
-        )
-    else:
-        backbone.save_to_preset(str(tmp_path))
-        theirs.save_to_preset(str(tmp_path))
+    theirs.save_to_preset(str(tmp_path))
+    model = models.AlbertTextClassifier(backbone, 3) if name == "classifier" else backbone
+    model.save_to_preset(str(tmp_path))
     stored = keras_hub.read(str(tmp_path))
     lower_case = name == "backbone"
     assert stored.do_lower_case is lower_case
@@ -230,61 +226,58 @@ def test_written_presets_are_read(ours, name):
 def test_wordpiece_vocabulary_is_stored(golden, tmp_path):
     tokenizer = tokenizer_from_files(vocab_file=golden / "tokenizer" / "vocab.txt")
     encoder = AlbertEncoder(SMALL.replace(vocab_size=tokenizer.vocab_size))
-    keras_hub.write(
-        str(tmp_path), StoredModel.in_memory(encoder.config, weights_of(encoder), tokenizer)
-    )
-    stored = keras_hub.read(str(tmp_path))
-    assert (
-        tokenizer_from_files(vocab_file=stored.stored_tokenizer.files[0]).tokens == tokenizer.tokens
-    )
+    stored = StoredModel.in_memory(encoder.config, weights_of(encoder), tokenizer)
+    keras_hub.write(str(tmp_path), stored)
+    assert keras_hub.read(str(tmp_path)).tokenizer.tokens == tokenizer.tokens
     assert not (tmp_path / "tokenizer.json").exists()
 
 
-@pytest.mark.parametrize(
-    ("task", "kind"),
-    [(None, AlbertForClassification), (StoredTask("race"), AlbertForMultipleChoice)],
-)
-def test_single_output_becomes_a_classifier_of_one_class(tmp_path, task, kind):
-    model = randomized(kind(SMALL, **({} if task else {"num_labels": 1})))
-    weights = weights_of(model)
-    keras_hub.write(str(tmp_path), StoredModel.in_memory(model.config, weights, task=task))
-    assert json.loads((tmp_path / "task.json").read_text())["config"]["num_classes"] == 1
-    found = load(tmp_path)
-    assert type(found) is kind
-    np.testing.assert_array_equal(weights_of(found)["output_weights"], weights["output_weights"])
-
-
-def test_token_classifier_becomes_an_encoder(tmp_path):
-    model = randomized(AlbertForTokenClassification(SMALL, labels=LABELS))
-    task = StoredTask("tokens", Labels(LABELS), False)
-    contents = StoredModel.in_memory(model.config, weights_of(model), task=task)
-    assert keras_hub.unsupported_weights(contents) == ["output_bias", "output_weights"]
-    keras_hub.write(str(tmp_path), contents)
-    assert type(load(tmp_path)) is AlbertEncoder
+TOKENS = StoredTask("tokens", Labels(LABELS), False)
 
 
 @pytest.mark.parametrize(
-    ("changes", "value"),
+    ("kind", "settings", "task", "loaded"),
     [
-        ({"hidden_act": "relu"}, "relu"),
-        ({"hidden_act": "gelu_exact"}, "gelu_exact"),
-        ({"parameter_sharing": "attention"}, "attention"),
-        ({"num_hidden_layers": 5}, "5"),
+        (AlbertForClassification, {"num_labels": 1}, None, AlbertForClassification),
+        (AlbertForMultipleChoice, {}, StoredTask("race"), AlbertForMultipleChoice),
+        (AlbertForTokenClassification, {"labels": LABELS}, TOKENS, AlbertEncoder),
     ],
 )
-def test_unsupported_models_are_rejected_before_writing(tmp_path, changes, value):
-    contents = StoredModel.in_memory(small_config(**changes), {})
-    with pytest.raises(ValueError, match=value):
-        keras_hub.unsupported_weights(contents)
-    with pytest.raises(ValueError, match=value):
-        keras_hub.write(str(tmp_path), contents)
+def test_other_heads(tmp_path, kind, settings, task, loaded):
+    """A single score becomes a classifier of one class, a classifier of tokens an encoder."""
+    weights = weights_of(randomized(kind(SMALL, **settings)))
+    contents = StoredModel.in_memory(SMALL, weights, task=task)
+    absent = ["output_bias", "output_weights"] * (task is TOKENS)
+    assert keras_hub.unsupported_weights(contents) == absent
+    keras_hub.write(str(tmp_path), contents)
+    found = load(tmp_path)
+    assert type(found) is loaded
+    if not absent:
+        assert json.loads((tmp_path / "task.json").read_text())["config"]["num_classes"] == 1
+        np.testing.assert_array_equal(
+            weights_of(found)["output_weights"], weights["output_weights"]
+        )
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        *(("hidden_act", "relu"), ("hidden_act", "gelu_exact"), ("num_hidden_layers", 5)),
+        ("parameter_sharing", "attention"),
+    ],
+)
+def test_unsupported_models_are_rejected_before_writing(tmp_path, key, value):
+    contents = StoredModel.in_memory(small_config(**{key: value}), {})
+    for action in (keras_hub.unsupported_weights, partial(keras_hub.write, str(tmp_path))):
+        with pytest.raises(ValueError, match=str(value)):
+            action(contents)
     assert not list(tmp_path.iterdir())
 
 
-def test_missing_keras_hub_is_reported(preset, monkeypatch):
+def test_missing_keras_hub_is_reported(ours, monkeypatch):
     monkeypatch.setitem(sys.modules, "keras_hub", None)
     with pytest.raises(ValueError, match=r"albert_tf\[keras-hub\]"):
-        keras_hub.read(str(preset))
+        keras_hub.read(str(ours["masked_lm"][1]))
 
 
 def edit(path, change):
@@ -341,15 +334,12 @@ def test_presets_of_other_models_are_rejected(tmp_path):
     assert_rejected(tmp_path / "sigmoid", "task.json")
 
 
-def test_presets_of_keras_nlp_are_read(preset, ours):
+def test_presets_of_keras_nlp_without_tokenizer_or_metadata_are_read(preset, ours):
     for file in ("config.json", "task.json", "tokenizer.json"):
         content = (preset / file).read_text().replace("keras_hub>", "keras_nlp>")
         (preset / file).write_text(content)
     found, expected = weights_of(load(preset)), weights_of(ours["masked_lm"][0])
     np.testing.assert_equal(found, {name: expected[name] for name in found})
-
-
-def test_presets_without_tokenizer_or_metadata_are_read(preset):
     shutil.rmtree(preset / "assets")
     (preset / "tokenizer.json").unlink()
     (preset / "metadata.json").unlink()
