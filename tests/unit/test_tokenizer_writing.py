@@ -71,6 +71,15 @@ def check_same_ids(tokenizer, texts=TEXTS) -> None:
             assert encoding.ids == tokenizer.encode(text), text
 
 
+def test_pieces_with_digit_and_comma_have_a_penalty(tokenizer):
+    scores = dict(writing.tokenizer_json(tokenizer)["model"]["vocab"])
+    punished = [piece for piece, score in scores.items() if score < -50]
+    assert punished
+    assert all(piece[-1] == "," and piece[-2].isdigit() for piece in punished)
+    with pytest.raises(ValueError, match=r"^spm\.model "):
+        messages.parse_model(b"\xff\xff no model", "spm.model")
+
+
 @pytest.mark.parametrize("is_cased", [False, True])
 @pytest.mark.parametrize("script", SCRIPTS)
 def test_ids_are_the_same_in_every_script(script, is_cased):

@@ -17,6 +17,7 @@ from albert_tf.data.files import WriteError
 from albert_tf.modeling.original_names import original_names
 from albert_tf.training.optimization import Lamb
 from albert_tf.training.training_directory import TrainingDirectory
+from tests.changed_json import change_json
 from tests.full_disk import file_size_limit
 
 
@@ -163,16 +164,12 @@ def test_ids_of_the_tokenizers_library_are_compared(source, target, monkeypatch,
     assert "학교" in "".join(seen)
 
 
-@pytest.mark.parametrize("setting", ["remove_space", None])
-def test_other_rules_of_the_source_are_reported(source, target, tmp_path, setting):
+def test_other_rules_of_the_source_are_reported(source, target, tmp_path):
     convert(source, "huggingface", str(target))
-    config = json.loads((target / "tokenizer_config.json").read_text())
-    if setting:
-        (target / "tokenizer.json").unlink()
-        (target / "tokenizer_config.json").write_text(json.dumps({**config, setting: False}))
-    report = convert(str(target), "original", str(tmp_path / "again"))
-    assert (report.tokenizer == "the same") == (setting is None)
-    assert ("remove_space" in report.tokenizer) == (setting is not None)
+    assert convert(str(target), "original", str(tmp_path / "a")).tokenizer == "the same"
+    (target / "tokenizer.json").unlink()
+    change_json(target / "tokenizer_config.json", remove_space=False)
+    assert "remove_space" in convert(str(target), "original", str(tmp_path / "b")).tokenizer
 
 
 def test_ids_of_keras_hub_are_not_called_the_same(source, target):
@@ -218,16 +215,14 @@ def test_target_of_a_link_is_replaced(source, tmp_path, exists):
     assert {path.name for path in tmp_path.iterdir()} == {"link", "real"}
 
 
-def test_unsupported_optimizer_state_is_rejected(source, module, target):
-    with pytest.raises(ValueError, match=r"`with_optimizer`.*`format`=keras_hub"):
-        convert(source, "keras_hub", str(target), with_optimizer=True)
-    with pytest.raises(ValueError, match=r"`with_optimizer`: .*moments"):
-        convert(module, "original", str(target), with_optimizer=True)
-
-
-def test_unsupported_half_precision_is_rejected(source, target):
-    with pytest.raises(ValueError, match=r"`dtype`=float16.*`format`=keras_hub"):
-        convert(source, "keras_hub", str(target), dtype="float16")
+def test_unsupported_settings_are_rejected(module, target):
+    for name, settings, message in (
+        ("keras_hub", {"with_optimizer": True}, r"`with_optimizer`.*`format`=keras_hub"),
+        ("original", {"with_optimizer": True}, r"`with_optimizer`: .*moments"),
+        ("keras_hub", {"dtype": "float16"}, r"`dtype`=float16.*`format`=keras_hub"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            convert(module, name, str(target), **settings)
     with pytest.raises(ValueError, match=r"`dtype`=float16: bias .*65600"):
         conversion._rounded({"bias": np.array([1.0, -65600.0])}, "float16")
 

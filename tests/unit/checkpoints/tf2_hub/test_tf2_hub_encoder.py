@@ -130,7 +130,7 @@ def test_outputs_of_callables_equal_the_model(loaded, batch, tokens, hub_tokens,
         assert_same_structure(function({**tokens, **positions}), expected[part])
 
 
-def test_outputs_of_signatures(loaded, batch, tokens, hub_tokens, expected):
+def test_outputs_of_signatures(loaded, batch, tokens, hub_tokens, expected, model):
     parts = {
         "serving_default": ("encoder", hub_tokens),
         "tokens": ("encoder", tokens),
@@ -141,12 +141,9 @@ def test_outputs_of_signatures(loaded, batch, tokens, hub_tokens, expected):
     for signature, (part, inputs) in parts.items():
         named = {name: v for name, v in expected[part].items() if name != "encoder_outputs"}
         assert_same_structure(loaded.signatures[signature](**inputs), named)
-
-
-def test_other_batch_sizes_and_lengths(loaded, tokens, model):
     inputs = {name: values[:1, :2] for name, values in tokens.items()}
-    expected = model.encoder(inputs)["sequence_output"]
-    np.testing.assert_allclose(loaded(inputs)["sequence_output"], expected, **EXACT)
+    shorter = model.encoder(inputs)["sequence_output"]
+    np.testing.assert_allclose(loaded(inputs)["sequence_output"], shorter, **EXACT)
 
 
 def test_lists_of_variables(loaded, model):
