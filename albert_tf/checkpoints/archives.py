@@ -213,21 +213,19 @@ def _checked_parts(member: tarfile.TarInfo, is_global: bool) -> list[str]:
     is_sparse = member.issparse() or any(
         key.startswith("GNU.sparse.") for key in member.pax_headers
     )
-    problem = None
-    if is_sparse or not (member.isreg() or member.isdir()):
-        problem = "is neither a regular file nor a directory"
-    elif ".." in parts:
-        problem = "is outside of the archive's directory"
-    elif (member.isreg() and not parts) or "\0" in name:
-        problem = "is not a valid file name"
-    elif max(map(len, map(os.fsencode, parts)), default=0) > _MAX_PART or (
-        len(os.fsencode(name)) > _MAX_NAME or len(parts) > _MAX_DEPTH
-    ):
-        problem = "is too long or too deep"
-    elif member.size < 0 or is_global:
-        problem = "has a negative size, or a name or size that is set for all members"
-    if problem:
-        raise tarfile.ReadError(f"its member {name[:100]!r} {problem}")
+    longest = max(map(len, map(os.fsencode, parts)), default=0)
+    is_long = longest > _MAX_PART or len(os.fsencode(name)) > _MAX_NAME
+    for problem, is_found in {
+        "is neither a regular file nor a directory": is_sparse
+        or not (member.isreg() or member.isdir()),
+        "is outside of the archive's directory": ".." in parts,
+        "is not a valid file name": "\0" in name or (member.isreg() and not parts),
+        "is too long or too deep": is_long or len(parts) > _MAX_DEPTH,
+        "has a negative size, or a name or size that is set for all members": member.size < 0
+        or is_global,
+    }.items():
+        if is_found:
+            raise tarfile.ReadError(f"its member {name[:100]!r} {problem}")
     return parts
 
 

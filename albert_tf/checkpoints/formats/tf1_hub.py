@@ -155,10 +155,13 @@ def _constant(graph: Any, tensor: str) -> bool | None:
     return bool(value.bool_val[0] if value.bool_val else any(value.tensor_content))
 
 
-def _build_outputs(
+def _signatures(
     model: AlbertForPretraining, weights: Mapping[str, np.ndarray], training: bool
-) -> tuple[Tensors, Tensors]:
-    """Adds a model, with zeros for missing weights, to the graph; returns inputs and outputs."""
+) -> dict[str, tuple[Tensors, Tensors]]:
+    """Adds a model, with zeros for missing weights, to the graph.
+
+    Returns inputs and outputs of the encoder and of each head in the weights.
+    """
     inputs = {
         name: tf.compat.v1.placeholder(tf.int32, [None, None], name)
         for name in (*ORIGINAL_INPUTS, POSITIONS)
@@ -174,11 +177,16 @@ def _build_outputs(
         values = model(
             features, training=training, dropout_seed=tf.constant((1, 1)), output_hidden_states=True
         )
-    outputs = {name: values[name] for name in _ENCODER_OUTPUTS}
-    outputs["mlm_logits"] = tf.reshape(values["masked_lm_logits"], [-1, model.config.vocab_size])
-    if model.has_sentence_order_head:
-        outputs["sop_log_probs"] = tf.nn.log_softmax(values["sentence_order_logits"])
-    return inputs, outputs
+    encoded = {name: values[name] for name in _ENCODER_OUTPUTS}
+    tokens = {name: inputs[name] for name in ORIGINAL_INPUTS}
+    signatures = {"tokens": (tokens, encoded)}
+    logits = tf.reshape(values["masked_lm_logits"], [-1, model.config.vocab_size])
+    if _SENTENCE_ORDER in weights:
+        scores = tf.nn.log_softmax(values["sentence_order_logits"])
+        signatures["sop"] = (tokens, {**encoded, "sop_log_probs": scores})
+    if _MASKED_LM in weights:
+        signatures["mlm"] = (inputs, {**encoded, "mlm_logits": logits})
+    return signatures
 
 
 def _variable(name: str, variable: keras.Variable) -> tf.Variable:
@@ -318,7 +326,7 @@ def _meta_graph(
     tag: str | None,
 ) -> Any:
     with tf.Graph().as_default() as graph:
-        signatures = _signatures(*_build_outputs(model, weights, tag == "train"), weights)
+        signatures = _signatures(model, weights, tag == "train")
         assets = {name: _asset_path(name) for name in (CONFIG_FILE, *tokenizer_files)}
         tokenizer = next(path for name, path in assets.items() if name != CONFIG_FILE)
         info = {"vocab_file": tokenizer, "do_lower_case": tf.constant(do_lower_case)}
@@ -347,16 +355,3 @@ def _asset_path(name: str) -> tf.Tensor:
     path = tf.constant(_ASSET_PATH, name=node)
     tf.compat.v1.add_to_collection(tf.compat.v1.GraphKeys.ASSET_FILEPATHS, path)
     return path
-
-
-def _signatures(
-    inputs: Tensors, outputs: Tensors, weights: Mapping[str, Any]
-) -> dict[str, tuple[Tensors, Tensors]]:
-    tokens = {name: inputs[name] for name in ORIGINAL_INPUTS}
-    encoded = {name: outputs[name] for name in _ENCODER_OUTPUTS}
-    signatures = {"tokens": (tokens, encoded)}
-    if _SENTENCE_ORDER in weights:
-        signatures["sop"] = (tokens, {**encoded, "sop_log_probs": outputs["sop_log_probs"]})
-    if _MASKED_LM in weights:
-        signatures["mlm"] = (inputs, {**encoded, "mlm_logits": outputs["mlm_logits"]})
-    return signatures
