@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from absl import logging
@@ -94,27 +94,15 @@ class AlbertConfig:
     def __post_init__(self) -> None:
         if self.hidden_act is None:  # JSON null: the original reads it as "no activation"
             object.__setattr__(self, "hidden_act", "")
-        for name in _SIZES:
-            value = getattr(self, name)
-            size = as_whole_number(value)  # some files contain 12.0 instead of 12
-            is_valid = size is not None and 1 <= size <= MAX_SIZE
-            expected = f"a whole number from 1 to {MAX_SIZE}"
-            _require(is_valid, f"AlbertConfig.{name}", expected, value)
-            object.__setattr__(self, name, size)
+        for name, (is_valid, expected) in _CHECKS.items():
+            _require(is_valid(getattr(self, name)), name, expected, getattr(self, name))
+        for name in _SIZES:  # some files contain 12.0 instead of 12
+            object.__setattr__(self, name, int(getattr(self, name)))
         blocks = self.num_hidden_layers * self.inner_group_num
-        name = "AlbertConfig.num_hidden_layers * inner_group_num"
+        name = "num_hidden_layers * inner_group_num"
         _require(blocks <= MAX_BLOCKS, name, f"at most {MAX_BLOCKS}", blocks)
         known = sorted(set(self.extra) & set(_ALBERT_FIELDS))
-        if known:
-            raise UserError(
-                f"AlbertConfig.extra must not contain names of fields. Received: {known}"
-            )
-        for name in ("hidden_dropout_prob", "attention_probs_dropout_prob"):
-            _require_rate(f"AlbertConfig.{name}", getattr(self, name))
-        is_known = str(self.hidden_act).lower() in ACTIVATION_NAMES
-        names = f"one of {', '.join(map(repr, ACTIVATION_NAMES))}"
-        _require(is_known, "AlbertConfig.hidden_act", names, self.hidden_act)
-        _require_positive("AlbertConfig.initializer_range", self.initializer_range)
+        _require(not known, "extra", "without names of fields", known)
         if self.intermediate_size > 8 * self.hidden_size:
             logging.warning(
                 "intermediate_size=%d is more than 8 times hidden_size=%d. The default is for the "
@@ -133,7 +121,6 @@ class AlbertConfig:
         """Checks the number of groups, and sets it to L if nothing is shared."""
         mode = self.parameter_sharing
         groups, layers = self.num_hidden_groups, self.num_hidden_layers
-        _require_choice("AlbertConfig.parameter_sharing", mode, SHARING_MODES)
         problem = None
         if groups > layers:
             problem = "AlbertConfig.num_hidden_groups cannot exceed num_hidden_layers."
@@ -257,6 +244,29 @@ _ALBERT_FIELDS = tuple(f.name for f in dataclasses.fields(AlbertConfig) if f.nam
 _SIZES = tuple(f.name for f in dataclasses.fields(AlbertConfig) if f.type == "int")
 
 
+def _is_size(value: Any) -> bool:
+    size = as_whole_number(value)
+    return size is not None and 1 <= size <= MAX_SIZE
+
+
+def _is_rate(value: Any) -> bool:
+    return is_number(value) and 0 <= value < 1
+
+
+# Whether the value of a field is valid, and the description of valid values.
+_CHECKS: Mapping[str, tuple[Callable[[Any], bool], str]] = {
+    **dict.fromkeys(_SIZES, (_is_size, f"a whole number from 1 to {MAX_SIZE}")),
+    "hidden_dropout_prob": (_is_rate, "a rate in [0, 1)"),
+    "attention_probs_dropout_prob": (_is_rate, "a rate in [0, 1)"),
+    "hidden_act": (
+        lambda name: str(name).lower() in ACTIVATION_NAMES,
+        f"one of {', '.join(map(repr, ACTIVATION_NAMES))}",
+    ),
+    "initializer_range": (lambda value: is_number(value) and value > 0, "a number above 0"),
+    "parameter_sharing": (lambda mode: mode in SHARING_MODES, f"one of {', '.join(SHARING_MODES)}"),
+}
+
+
 def require_keys(values: Mapping[str, Any]) -> None:
     """Raises ValueError if the content of a configuration file lacks one of `REQUIRED_KEYS`."""
     missing = [key for key in REQUIRED_KEYS if key not in values]
@@ -270,19 +280,7 @@ def require_keys(values: Mapping[str, Any]) -> None:
 
 def _require(is_valid: bool, name: str, expected: str, value: Any) -> None:
     if not is_valid:
-        raise UserError(f"{name} must be {expected}. Received: {shown(value)}")
-
-
-def _require_positive(name: str, value: Any) -> None:
-    _require(is_number(value) and value > 0, name, "a number above 0", value)
-
-
-def _require_rate(name: str, value: Any) -> None:
-    _require(is_number(value) and 0 <= value < 1, name, "a rate in [0, 1)", value)
-
-
-def _require_choice(name: str, value: Any, choices: tuple[str, ...]) -> None:
-    _require(value in choices, name, f"one of {', '.join(choices)}", value)
+        raise UserError(f"AlbertConfig.{name} must be {expected}. Received: {shown(value)}")
 
 
 def _presets() -> dict[str, AlbertConfig]:

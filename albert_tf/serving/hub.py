@@ -6,6 +6,7 @@ functions.
 
 import os
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import tensorflow as tf
@@ -59,11 +60,7 @@ def export_hub_module(
     path = as_path("path", path)
     export_path = as_path("export_path", export_path, "path of a directory")
     rules: dict[str, Any] = {"do_lower_case": do_lower_case, "keep_accents": keep_accents}
-
-    def export() -> ConversionReport:
-        name = _FORMATS[format]
-        return convert(path, name, export_path, dry_run=dry_run, **rules)
-
+    export = partial(convert, path, _FORMATS[format], export_path, dry_run=dry_run, **rules)
     check_target(export_path)
     if not preprocessor_path:
         return export()

@@ -189,6 +189,10 @@ def describe_file(path: str) -> Iterator[Section] | None:
     return None if first is None else _records(path, first)
 
 
+def _megabytes(path: str) -> str:
+    return f"{file_size(path) / 1e6:,.2f} MB"
+
+
 def _litert(path: str) -> Iterator[Section]:
     try:
         from ai_edge_litert.interpreter import Interpreter
@@ -202,8 +206,7 @@ def _litert(path: str) -> Iterator[Section]:
     except (RuntimeError, ValueError) as error:
         raise UserError(f"{path!r} is damaged or not a LiteRT model: {error}") from error
     types = sorted({np.dtype(tensor["dtype"]).name for tensor in tensors})
-    size = f"{file_size(path) / 1e6:,.2f} MB"
-    yield "File", {"size": size, "types of tensors": ", ".join(types)}
+    yield "File", {"size": _megabytes(path), "types of tensors": ", ".join(types)}
     for title, details in (("Inputs", inputs), ("Outputs", outputs)):
         yield title, {d["name"]: _tensor(d["dtype"], d["shape_signature"]) for d in details}
 
@@ -215,32 +218,22 @@ def _onnx(path: str) -> Iterator[Section]:
 
         model = onnx.load(path)
     except ModuleNotFoundError:
-        yield "File", {"size": f"{file_size(path) / 1e6:,.2f} MB"}
+        yield "File", {"size": _megabytes(path)}
         return
     except Exception as error:  # of Protocol Buffers
         raise UserError(f"{path!r} is damaged or not an ONNX model: {error}") from error
-    dtype = onnx.helper.tensor_dtype_to_np_dtype
-    yield (
-        "File",
-        {
-            "size": f"{file_size(path) / 1e6:,.2f} MB",
-            "written by": f"{model.producer_name} {model.producer_version}".strip() or "unknown",
-            "operations": len(model.graph.node),
-            "types of weights": ", ".join(
-                sorted({dtype(weight.data_type).name for weight in model.graph.initializer})
-            ),
-        },
-    )
-    for title, values in (("Inputs", model.graph.input), ("Outputs", model.graph.output)):
-        kinds = {value.name: value.type.tensor_type for value in values}
-        yield (
-            title,
-            {
-                name: f"{dtype(kind.elem_type).name} "
-                f"[{', '.join(d.dim_param or str(d.dim_value) for d in kind.shape.dim)}]"
-                for name, kind in kinds.items()
-            },
-        )
+    graph, dtype = model.graph, onnx.helper.tensor_dtype_to_np_dtype
+    types = sorted({dtype(weight.data_type).name for weight in graph.initializer})
+    writer = f"{model.producer_name} {model.producer_version}".strip() or "unknown"
+    facts = {"size": _megabytes(path), "written by": writer, "operations": len(graph.node)}
+    yield "File", {**facts, "types of weights": ", ".join(types)}
+    for title, values in (("Inputs", graph.input), ("Outputs", graph.output)):
+        found = {}
+        for value in values:
+            kind = value.type.tensor_type
+            sizes = ", ".join(d.dim_param or str(d.dim_value) for d in kind.shape.dim)
+            found[value.name] = f"{dtype(kind.elem_type).name} [{sizes}]"
+        yield title, found
 
 
 def _config(path: str) -> Iterator[Section]:

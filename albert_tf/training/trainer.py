@@ -116,10 +116,7 @@ class TrainingInput:
 
 
 class StopVote:
-    """Decides at which step training stops after a signal: the same step on all workers.
-
-    `is_decided` is whether no further batch is read.
-    """
+    """Decides at which step training stops after a signal: the same step on all workers."""
 
     def __init__(self, workers: Workers, interruption: Interruption, *, is_alone: bool) -> None:
         self._workers = workers

@@ -62,7 +62,7 @@ class TestAlbertConfig:
             ({"parameter_sharing": "none", "num_hidden_groups": 3}, "Omit num_hidden_groups"),
             (
                 {"extra": {"hidden_size": 9}},
-                "must not contain names of fields. Received: ['hidden_size']",
+                "must be without names of fields. Received: ['hidden_size']",
             ),
         ],
     )
