@@ -184,26 +184,17 @@ def _outputs(graph: AlbertGraph, model: keras.Model, inputs: Sequence[str]) -> d
             squeezed = [graph.op("Squeeze", part, graph.constant([-1])) for part in parts]
             return {k: Output(part, tokens) for k, part in zip(names, squeezed, strict=True)}
         case AlbertForQuestionAnsweringWithBeamSearch():
-            return _answers(graph, model, x, *inputs[1:])
+            (_, mask, segments), starts, ends = inputs, model.start_n_top, model.end_n_top
+            shapes = {
+                "start_top_log_probs": (BATCH, starts),
+                "start_top_index": (BATCH, starts),
+                "end_top_log_probs": (BATCH, starts * ends),
+                "end_top_index": (BATCH, starts * ends),
+                "cls_logits": (BATCH,),
+            }
+            found = zip(
+                shapes, graph.search_answers(x, mask, segments, (starts, ends)), strict=True
+            )
+            dtypes = {True: TensorProto.INT64, False: TensorProto.FLOAT}
+            return {k: Output(v, shapes[k], dtypes[k.endswith("index")]) for k, v in found}
     raise UserError(f"Models of the class {type(model).__name__} cannot be exported to ONNX.")
-
-
-def _answers(
-    graph: AlbertGraph,
-    model: AlbertForQuestionAnsweringWithBeamSearch,
-    x: str,
-    mask: str,
-    segments: str,
-) -> dict[str, Output]:
-    starts, ends = model.start_n_top, model.end_n_top
-    top_starts, start_index, top_ends, end_index, no_answer = graph.search_answers(
-        x, mask, segments, (starts, ends)
-    )
-    integer = TensorProto.INT64
-    return {
-        "start_top_log_probs": Output(top_starts, (BATCH, starts)),
-        "start_top_index": Output(start_index, (BATCH, starts), integer),
-        "end_top_log_probs": Output(top_ends, (BATCH, starts * ends)),
-        "end_top_index": Output(end_index, (BATCH, starts * ends), integer),
-        "cls_logits": Output(no_answer, (BATCH,)),
-    }

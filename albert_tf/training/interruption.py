@@ -12,7 +12,7 @@ import os
 import signal
 import threading
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from types import FrameType
 from typing import Any
 
@@ -30,19 +30,22 @@ def end_on_signals() -> Iterator[None]:
     global _standard_error
     # A copy, because the original is redirected while TensorFlow is imported.
     _standard_error = os.dup(2)
-    earlier = _set_handlers(_end)
     try:
-        yield
+        with _handling(_end):
+            yield
     finally:
-        _restore_handlers(earlier)
         os.close(_standard_error)
         _standard_error = 2
 
 
-@contextmanager
-def die_on_signals() -> Iterator[None]:
+def die_on_signals() -> AbstractContextManager[None]:
     """Context manager for code in which Python cannot run handlers. Signals kill the process."""
-    earlier = _set_handlers(signal.SIG_DFL)
+    return _handling(signal.SIG_DFL)
+
+
+@contextmanager
+def _handling(handler: Any) -> Iterator[None]:
+    earlier = _set_handlers(handler)
     try:
         yield
     finally:
