@@ -28,6 +28,7 @@ from albert_tf.modeling.original_names import original_names
 from albert_tf.serving import litert
 from albert_tf.serving.agreement import compare
 from albert_tf.serving.litert import QUANTIZATIONS, LiteRTExport, labels_file, outputs_of
+from albert_tf.serving.onnx_export import OnnxExport
 from tests.full_disk import file_size_limit
 from tests.serving import batch
 from tests.small_model import dropping_config, small_config
@@ -237,28 +238,27 @@ def test_infinite_outputs_are_rejected(tolerance):
 
 
 @pytest.mark.parametrize(
-    ("options", "message"),
+    ("kind", "options", "message"),
     [
-        ({"quantization": "int8_calibrated"}, "`quantization`.*int8"),
-        ({"max_seq_length": 17}, "`max_seq_length`.*17"),
-        ({"batch_size": 0}, "`batch_size`"),
-        ({"labels": Labels(("yes", "no"))}, "'yes', 'no'"),
-        ({"output_file": "."}, "directory"),
-        ({"model": AlbertForMultipleChoice(small_config())}, "AlbertForMultipleChoice"),
+        (LiteRTExport, {"quantization": "int8_calibrated"}, "`quantization`.*int8"),
+        (LiteRTExport, {"max_seq_length": 17}, "`max_seq_length`.*17"),
+        (LiteRTExport, {"batch_size": 0}, "`batch_size`"),
+        (LiteRTExport, {"labels": Labels(("yes", "no"))}, "'yes', 'no'"),
+        (LiteRTExport, {"output_file": "."}, "directory"),
+        (LiteRTExport, {"model": AlbertForMultipleChoice(small_config())}, "MultipleChoice"),
+        (OnnxExport, {"quantization": "int4"}, "`quantization`.*int4"),
+        (OnnxExport, {"model": AlbertEncoder(dropping_config(vocab_size=997))}, "2 GB"),
     ],
 )
-def test_invalid_arguments_are_rejected_before_writing(tmp_path, options, message):
+def test_invalid_arguments_are_rejected_before_writing(
+    tmp_path, monkeypatch, kind, options, message
+):
+    monkeypatch.setattr(litert, "_LARGEST_MODEL", 4 * 997 * 8)
     model = AlbertForClassification(small_config(), 3)
-    arguments = {"model": model, "output_file": str(tmp_path / "model.tflite"), **options}
+    arguments = {"model": model, "output_file": str(tmp_path / "model"), **options}
     with pytest.raises(ValueError, match=message):
-        LiteRTExport(**arguments)
+        kind(**arguments)
     assert list(tmp_path.iterdir()) == []
-
-
-def test_large_models_are_rejected(tmp_path, monkeypatch):
-    monkeypatch.setattr(litert, "_LARGEST_MODEL", 1000)
-    with pytest.raises(ValueError, match="2 GB"):
-        LiteRTExport(AlbertEncoder(small_config()), str(tmp_path / "model.tflite"))
 
 
 KINDS = [

@@ -1,6 +1,5 @@
 """Tests for ONNX files, run by ONNX Runtime."""
 
-import json
 from types import SimpleNamespace
 
 import numpy as np
@@ -10,8 +9,6 @@ import pytest
 import tensorflow as tf
 
 import albert_tf
-from albert_tf.data.files import WriteError
-from albert_tf.labels import Labels
 from albert_tf.modeling.encoder import AlbertEncoder
 from albert_tf.modeling.models import (
     AlbertForClassification,
@@ -22,14 +19,12 @@ from albert_tf.modeling.models import (
     AlbertForTokenClassification,
 )
 from albert_tf.modeling.original_names import original_names
-from albert_tf.serving import litert, onnx_export
+from albert_tf.serving import onnx_export
 from albert_tf.serving.onnx_export import OnnxExport, onnx_model, outputs_of
 from albert_tf.serving.onnx_graph import INPUTS
-from tests.full_disk import file_size_limit
 from tests.serving import batch
 from tests.small_model import small_config
 
-LABELS = Labels(("no", "maybe", "да"))
 CONFIG = small_config(
     vocab_size=307,
     embedding_size=24,
@@ -185,17 +180,6 @@ def test_invalid_inputs_fail(tmp_path, quantization):
             run({**batch(2, 3), name: batch(1, 3)[name]})
 
 
-def test_labels_and_full_disk(tmp_path):
-    model = new_model(AlbertForClassification, 3)
-    write(model, tmp_path, labels=LABELS)
-    labels = tmp_path / "model.labels.json"
-    assert json.loads(labels.read_text(encoding="utf-8")) == ["no", "maybe", "да"]
-    (tmp_path / "full").mkdir()
-    with file_size_limit(1000), pytest.raises(WriteError, match="cannot be written"):
-        OnnxExport(model, str(tmp_path / "full" / "model.onnx"), labels=LABELS).write()
-    assert list((tmp_path / "full").iterdir()) == []
-
-
 def test_different_results_are_not_written(tmp_path, monkeypatch):
     model = new_model(AlbertEncoder)
     other = new_model(AlbertEncoder)
@@ -211,28 +195,6 @@ def test_different_results_are_not_written(tmp_path, monkeypatch):
     with pytest.raises(ValueError, match="does not run"):
         OnnxExport(model, str(path)).write()
     assert not path.exists()
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"quantization": "int4"}, "`quantization`.*int4"),
-        ({"labels": Labels(("yes", "no"))}, "'yes', 'no'"),
-        ({"output_file": "."}, "directory"),
-    ],
-)
-def test_invalid_arguments_are_rejected_before_writing(tmp_path, options, message):
-    model = AlbertForClassification(CONFIG, 3)
-    arguments = {"model": model, "output_file": str(tmp_path / "model.onnx"), **options}
-    with pytest.raises(ValueError, match=message):
-        OnnxExport(**arguments)
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_large_models_are_rejected(tmp_path, monkeypatch):
-    monkeypatch.setattr(litert, "_LARGEST_MODEL", 1000)
-    with pytest.raises(ValueError, match="2 GB"):
-        OnnxExport(AlbertEncoder(CONFIG), str(tmp_path / "model.onnx"))
 
 
 def test_export_inspect_and_load(tmp_path, monkeypatch):
