@@ -41,8 +41,10 @@ def pytest_configure(config):
         tf.config.list_physical_devices("CPU")[0], [tf.config.LogicalDeviceConfiguration()] * 2
     )
     pictures.skip()
-    if config.option.markexpr == "not slow":  # programs and ./test.sh --all optimize graphs
+    if config.option.markexpr == "not slow":  # ./test.sh --all optimizes as programs do
         optimize_graphs(False)
+        # XLA compiles in half the time. Programs that are started inherit the variable.
+        os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=0")
     # TensorFlow's millions of objects exist until the end. Garbage collections skip them.
     gc.collect()
     gc.freeze()
@@ -64,14 +66,28 @@ def pytest_runtest_setup():
     Keras draws the seeds of weights from `random`. TensorFlow's seed is not set, because that would
     delete all kernels, which takes time.
     """
+    from keras.src.utils.naming import reset_uids
+
     random.seed(1)
     np.random.seed(1)
+    # Variables get the same names in every test, so that TensorFlow finds their kernels.
+    reset_uids()
 
 
 def optimize_graphs(value):
     import tensorflow as tf
 
     tf.config.optimizer.set_experimental_options({"disable_meta_optimizer": not value})
+
+
+@pytest.fixture(scope="module")
+def eager():
+    """Runs functions eagerly, which takes less time than tracing them for a few small batches."""
+    import tensorflow as tf
+
+    tf.config.run_functions_eagerly(True)
+    yield
+    tf.config.run_functions_eagerly(False)
 
 
 @pytest.fixture
@@ -87,7 +103,7 @@ def drawn(monkeypatch) -> None:
     """Draws the pictures of a test."""
     from tests import pictures
 
-    monkeypatch.setattr(pictures.Figure, "savefig", pictures.draw)
+    monkeypatch.setattr("matplotlib.figure.Figure", pictures.Figure)
 
 
 @pytest.fixture(scope="session")

@@ -79,7 +79,8 @@ class Predictor:
         # TPUStrategy adds padding if a shape is not static.
         signature = None if on_tpu else [tf.TensorSpec([len(INPUTS), None, None], tf.int32)]
         self._run = tf.function(self._run_replicas, input_signature=signature, autograph=False)
-        self._concrete: Callable[..., Any] | None = self._run if on_tpu else None
+        traces_anew = on_tpu or tf.config.functions_run_eagerly()
+        self._concrete: Callable[..., Any] | None = self._run if traces_anew else None
 
     def predict(
         self, sequences: TokenSequences, description: str = "predicting"

@@ -114,10 +114,9 @@ class Evaluator:
                     break
                 if count % size == rank or outputs is None:
                     features = split_batch(self.strategy, pad_batch(batch, self.batch_size))
-                    sums = self._sums.get_concrete_function(features)
-                    outputs = sums.structured_outputs
+                    outputs = self._sums(features)
                     if count % size == rank:
-                        own[count] = self._sums(features)
+                        own[count] = outputs
                 count += 1
         if size > 1:
             workers.check_same(count, "The number of evaluation batches")

@@ -309,7 +309,8 @@ class Trainer:
 
     def _trace(self, source: TrainingInput, log: RunLog) -> None:
         """Traces one program for all lengths, so that a resumed run has the same rounding."""
-        if is_tpu(self.strategy) and not source.has_one_shape:
+        has_lengths = is_tpu(self.strategy) and not source.has_one_shape
+        if has_lengths or tf.config.functions_run_eagerly():
             return
         with log.pause():
             spec = source.prepared_spec(self._prepare, is_several=self._steps_per_call > 1)

@@ -5,10 +5,10 @@ import math
 
 import matplotlib as mpl
 import pytest
-from matplotlib.figure import Figure
 from matplotlib.image import imread
 
 from albert_tf.training.curves import draw_curves
+from tests.pictures import Figure
 
 pytestmark = pytest.mark.usefixtures("drawn")
 
