@@ -5,7 +5,13 @@ import json
 import pytest
 
 from albert_tf.checkpoints.stored_task import StoredTask
-from albert_tf.classification.data import CustomData, GlueData, log_labels, read_prediction_file
+from albert_tf.classification.data import (
+    CustomData,
+    GlueData,
+    log_labels,
+    metrics_for,
+    read_prediction_file,
+)
 from albert_tf.classification.run import ClassifierJob
 from albert_tf.classification.settings import ClassificationSettings
 from albert_tf.data.splits import DEV, TEST, TRAIN
@@ -13,9 +19,6 @@ from albert_tf.finetuning.metrics import F1_OF_CLASSES
 from albert_tf.finetuning.texts import TextExample
 from albert_tf.labels import Labels
 from albert_tf.settings import resolve
-
-TRAIN_TSV = 'id\tlabel\ttext_a\n8\tgood\tI like it\n9\tbad\t"No\n7\tgood\tYes\n'
-GOOD_BAD = Labels(("bad", "good"))
 
 
 @pytest.fixture
@@ -30,18 +33,23 @@ def file(tmp_path):
 
 
 def test_labels_are_read_from_the_training_file(file):
-    data = CustomData(file("a.tsv", TRAIN_TSV))
-    assert (data.name, data.labels, data.submission_file) == ("custom", GOOD_BAD, None)
-    expected = [
-        TextExample("0", "I like it", None, "good"),
-        TextExample("1", '"No', None, "bad"),
-        TextExample("2", "Yes", None, "good"),
-    ]
+    data = CustomData(file("a.tsv", 'id\tlabel\ttext_a\n8\tgood\tI like it\n9\tbad\t"No\n'))
+    assert (data.name, data.labels) == ("custom", Labels(("bad", "good")))
+    expected = [TextExample("0", "I like it", None, "good"), TextExample("1", '"No', None, "bad")]
     assert data.read(TRAIN) == expected
     assert data.read(TRAIN) == expected
-    assert (data.best_metric, data.metrics) == ("eval_accuracy", ("f1", F1_OF_CLASSES, "matthews"))
-    three = CustomData(file("b.tsv", TRAIN_TSV + "6\tneutral\tWell\n"))
-    assert three.metrics == ("f1_macro", F1_OF_CLASSES, "matthews")
+
+
+@pytest.mark.parametrize(
+    ("labels", "best", "metrics"),
+    [
+        ("ab", "eval_accuracy", ("f1", F1_OF_CLASSES, "matthews")),
+        ("abc", "eval_accuracy", ("f1_macro", F1_OF_CLASSES, "matthews")),
+        ("", "pearson", ("pearson", "spearman", "R2", "RMSE", "RMSE_of_mean")),
+    ],
+)
+def test_metrics(labels, best, metrics):
+    assert metrics_for(Labels(tuple(labels))) == (best, metrics)
 
 
 XY = {"labels": Labels(("x", "y"))}
@@ -171,12 +179,6 @@ def test_one_percent_of_malformed_rows_is_accepted(split, name, bad, problem, fi
         read(f"{bad}\n{bad}")
 
 
-def test_metrics_of_a_regression():
-    data = CustomData(regression=True)
-    metrics = ("pearson", "spearman", "R2", "RMSE", "RMSE_of_mean")
-    assert (data.best_metric, data.metrics) == ("pearson", metrics)
-
-
 @pytest.mark.parametrize(
     ("cells", "multi_label", "warned"),
     [
@@ -196,83 +198,62 @@ def test_labels_that_seem_to_be_lists_are_logged(cells, multi_label, warned, fil
     assert ("pass `multi_label`" in caplog.text) == warned
 
 
-PREDICTED = {
-    "a table": ("x.csv", "id,text_a,label\n7,I,good\n", "CSV .*text_a: 'text_a'; .*'id'"),
-    "an index of pandas": ("x.csv", ",text_a\n0,I\n", "CSV"),
-    "an alias": ("x.jsonl", '{"text": "I"}\n', "JSON Lines .text_a: 'text'"),
-    "tabs": ("x.txt", "label\ttext_a\ngood\tI\n", "TSV"),
-    "raw texts": ("x.txt", "text_a, and more\n", "raw texts"),
-    "raw text with a tab": ("x", "a\tb\n", "raw texts"),
-    "raw text in braces": ("x.txt", '{"I", [said]: no}\n', "raw texts"),
-}
-
-
-def test_words_in_columns_are_not_texts(file):
-    with pytest.raises(ValueError, match="run_token_classifier"):
-        read_prediction_file(CustomData(labels=GOOD_BAD), file("x.conll", "I O\n"), is_pair=False)
-
-
-@pytest.mark.parametrize("name", PREDICTED)
-def test_the_kind_of_a_file_to_predict_is_recognized(name, file, caplog):
-    path, text, kind = PREDICTED[name]
-    data = CustomData(labels=GOOD_BAD)
-    with caplog.at_level("INFO", logger="absl"):
-        examples = read_prediction_file(data, file(path, text), is_pair=False)
-    assert examples == (None if kind == "raw texts" else [TextExample("0", "I")])
-    [message] = caplog.messages
-    assert message.startswith("Reading ")
-    assert kind.split(" .")[0] in message
-
-
-@pytest.mark.parametrize("name", ["x.txt", "x.tsv"])
-def test_raw_pairs_are_separated_by_a_tab(name, file):
-    data = CustomData(labels=GOOD_BAD)
-    assert read_prediction_file(data, file(name, "I\tyou\n"), is_pair=True) is None
-    pairs = file("x.tsv", "sentence1\tsentence2\nI\tyou\n")
-    assert read_prediction_file(data, pairs, is_pair=True) == [TextExample("0", "I", "you")]
+NUMBERED = {"text_a_column": "1", "label_column": "0"}
 
 
 @pytest.mark.parametrize(
-    ("name", "text", "message"),
+    ("settings", "name", "content", "expected"),
     [
-        ("x.csv", "fine,good\n", "no column named 'text_a'.*'fine', 'good'"),
-        ("x.txt", "text_a,label\nI,good\n", "Rename it"),
-        ("x.txt", '{"label": 1, "text": "I"}\n', "Rename it"),
-        ("x.txt", '{"data": [{"title": "I"}]}\n', "Rename it"),
-        ("x", '[{"question": "I"}]\n', "Rename it"),
-        ("x.csv", "text_a,text_b\nI,you\n", "must contain single texts"),
+        # Columns of the training run or of other tools
+        ({}, "x.csv", "id,text_a,label\n7,I,x\n", "I"),
+        ({}, "x.csv", ",text_a\n0,I\n", "I"),  # an index of pandas
+        ({}, "x.jsonl", '{"text": "I"}\n', "I"),
+        ({}, "x.txt", "label\ttext_a\nx\tI\n", "I"),
+        ({}, "x.tsv", "sentence1\tsentence2\nI\tyou\n", "I+you"),
+        (NUMBERED, "x.csv", "x,I\n", "I"),
+        (NUMBERED, "x.txt", "x\tI\n", "I"),
+        ("cola", "test.tsv", "index\tsentence\n0\tI\n", "I"),
+        ("cola", "dev.tsv", "gj04\t1\t\tI\n", "I"),
+        ("sst-2", "x.csv", "sentence,label\nI,1\n", "I"),
+        # Raw texts
+        ({}, "x.txt", "text_a, and more\n", None),
+        ({}, "x", "a\tb\n", None),
+        ({}, "x.txt", '{"I", [said]: no}\n', None),
+        ("pair", "x.txt", "I\tyou\n", None),
+        ("pair", "x.tsv", "I\tyou\n", None),
+        # In doubt
+        ({}, "x.conll", "I O\n", "!run_token_classifier"),
+        ({}, "x.csv", "fine,good\n", "!no column named 'text_a'.*'fine', 'good'"),
+        ({}, "x.txt", "text_a,label\nI,x\n", "!Rename it"),
+        ({}, "x.txt", '{"label": 1, "text": "I"}\n', "!Rename it"),
+        ({}, "x.txt", '{"data": [{"title": "I"}]}\n', "!Rename it"),
+        ({}, "x", '[{"question": "I"}]\n', "!Rename it"),
+        ({}, "x.csv", "text_a,text_b\nI,you\n", "!must contain single texts"),
+        (NUMBERED, "x.csv", "label,text\nx,I\n", "!first row of .* is a header"),
+        (NUMBERED, "x.csv", "rating,review\nx,I\n", "!first row of .* is a header"),
     ],
 )
-def test_files_to_predict_in_doubt_are_rejected(name, text, message, file):
-    with pytest.raises(ValueError, match=message):
-        read_prediction_file(CustomData(labels=GOOD_BAD), file(name, text), is_pair=False)
-
-
-def test_columns_of_the_training_run_are_predicted(file):
-    data = CustomData(labels=GOOD_BAD, text_a_column="1", label_column="0")
-    for name, text in (("x.csv", "good,I\n"), ("x.txt", "good\tI\n")):
-        assert read_prediction_file(data, file(name, text), False) == [TextExample("0", "I")]
-    for names in ("label,text", "rating,review"):
-        with pytest.raises(ValueError, match=r"first row of .* is a header"):
-            read_prediction_file(data, file("x.csv", f"{names}\ngood,I\n"), is_pair=False)
-    for task, name, text in (
-        ("cola", "test.tsv", "index\tsentence\n0\tI\n"),
-        ("cola", "dev.tsv", "gj04\t1\t\tI\n"),
-        ("sst-2", "x.csv", "sentence,label\nI,1\n"),
-    ):
-        examples = read_prediction_file(GlueData(task, ""), file(name, text), is_pair=False)
-        assert [example.text_a for example in examples] == ["I"]
+def test_files_to_predict(settings, name, content, expected, file):
+    is_pair = settings == "pair" or expected == "I+you"
+    named = isinstance(settings, dict) or is_pair
+    data = CustomData(**XY, **({} if is_pair else settings)) if named else GlueData(settings, "")
+    if expected and expected[0] == "!":
+        with pytest.raises(ValueError, match=expected[1:]):
+            read_prediction_file(data, file(name, content), is_pair)
+        return
+    examples = read_prediction_file(data, file(name, content), is_pair)
+    assert examples == (expected and [TextExample("0", *expected.split("+"))])
 
 
 def test_files_must_agree_on_pairs(file):
-    pairs, single = "text_a\ttext_b\tlabel\nI\tx\t1\nyou\ty\t0\n", "label\ttext_a\n1\tI\n"
-    data = CustomData(file("a.tsv", pairs), file("b.tsv", single))
-    with pytest.raises(ValueError, match=r"a.tsv.*b.tsv.*`text_b_column`"):
-        data.read(DEV)
-    data = CustomData(file("a.tsv", pairs), file("b.tsv", single), text_b_column="text_b")
-    with pytest.raises(ValueError, match=r"b.tsv.*'text_b'"):
-        data.read(DEV)
-    assert CustomData(file("a.tsv", pairs), file("b.tsv", single), text_b_column="").read(DEV)
+    files = file("a.tsv", PAIR), file("b.tsv", "label\ttext_a\nx\tI\n")
+    for settings, message in (
+        ({}, "a.tsv.*b.tsv.*`text_b_column`"),
+        ({"text_b_column": "text_b"}, "b.tsv.*'text_b'"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            CustomData(*files, **settings).read(DEV)
+    assert CustomData(*files, text_b_column="").read(DEV)
 
 
 @pytest.mark.parametrize(
@@ -299,16 +280,17 @@ def test_similar_classes_are_logged_in_one_warning(file, caplog):
 
 
 def test_missing_files_are_rejected(file):
-    with pytest.raises(ValueError, match="`train_file`"):
-        CustomData(dev_file=file("a.tsv", TRAIN_TSV))
-    with pytest.raises(ValueError, match="`dev_file`"):
-        CustomData(labels=GOOD_BAD).read(DEV)
-    with pytest.raises(ValueError, match=r"'/no/where.tsv'"):
-        CustomData(dev_file="/no/where.tsv", labels=GOOD_BAD).read(DEV)
+    for data, message in (
+        (lambda: CustomData(dev_file=file("a.tsv", PAIR)), "`train_file`"),
+        (lambda: CustomData(**XY).read(DEV), "`dev_file`"),
+        (lambda: CustomData(dev_file="/no/where.tsv", **XY).read(DEV), "'/no/where.tsv'"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            data()
 
 
 DEFAULTS = {"text_a_column": "text_a", "text_b_column": None, "label_column": "label"}
-NUMBERED = {"text_a_column": "0", "text_b_column": None, "label_column": "1"}
+OTHERS = {"text_a_column": "0", "text_b_column": None, "label_column": "1"}
 NAMED = {"text_a_column": "question", "text_b_column": "answer", "label_column": "fits"}
 
 
@@ -318,7 +300,7 @@ NAMED = {"text_a_column": "question", "text_b_column": "answer", "label_column":
         (DEFAULTS, {}, DEFAULTS),
         (NAMED, {"label_column": "y"}, {**NAMED, "label_column": "y"}),
         # Names replace all numbers of the model, and vice versa.
-        (NUMBERED, {"text_a_column": "text"}, {**DEFAULTS, "text_a_column": "text"}),
+        (OTHERS, {"text_a_column": "text"}, {**DEFAULTS, "text_a_column": "text"}),
         (NAMED, {"text_a_column": "0"}, {**DEFAULTS, "text_a_column": "0"}),
         (NAMED, {"text_b_column": ""}, {**NAMED, "text_b_column": ""}),
     ],
@@ -330,47 +312,26 @@ def test_given_columns_replace_columns_of_the_model(trained, given, expected):
     assert {name: getattr(settings, name) for name in expected} == expected
 
 
-@pytest.fixture
-def report(caplog):
-    """Returns the logged information and warnings about labels of rows."""
-
-    def logged(found, labels: Labels, split: str = TRAIN) -> tuple[str, list[str]]:
-        caplog.clear()
-        with caplog.at_level("INFO", logger="absl"):
-            log_labels("f", split, [TextExample("", "text", label=name) for name in found], labels)
-        info, *warnings = caplog.messages
-        return info, warnings
-
-    return logged
-
-
 ABC = Labels(("a", "b", "c"))
+MANY = [str(number / 4) for number in range(21)]
 
 
 @pytest.mark.parametrize(
-    ("found", "labels", "expected"),
+    ("found", "labels", "expected", "warning"),
     [
-        ("abacc", ABC, "5 rows (dev), labels a: 2 (40.0%), b: 1 (20.0%), c: 2 (40.0%)"),
-        (["1.5", "-2", "2"], Labels(), "3 rows (dev), labels from -2 to 2, mean 0.5"),
-        ([None, None], ABC, "without labels"),
+        ("abacc", ABC, "5 rows (train), labels a: 2 (40.0%), b: 1 (20.0%), c: 2 (40.0%)", ""),
+        (["1.5", "-2", "2"], Labels(), "3 rows (train), labels from -2 to 2, mean 0.5", ""),
+        ([None, None], ABC, "without labels", ""),
+        ("b" * 9, ABC, "labels a: 0 (0.0%), b: 9 (100.0%), c: 0 (0.0%)", ""),
+        ("b" * 10, ABC, "b: 10 (100.0%), c: 0 (0.0%)", "all 10 rows have the label 'b'"),
+        (["2"] * 11, Labels(), "labels from 2 to 2, mean 2", "all 11 rows have the label '2'"),
+        (MANY, Labels(tuple(MANY)), "4.75: 1 (4.8%), and 1 more", "`regression` to predict"),
+        (MANY * 2, Labels(tuple(MANY)), "4.75: 2 (4.8%), and 1 more", ""),
     ],
 )
-def test_labels_are_counted(report, found, labels, expected):
-    info, warnings = report(found, labels, DEV)
-    assert info.endswith(expected)
-    assert not warnings
-
-
-@pytest.mark.parametrize(("found", "labels"), [("b" * 10, ABC), (["2"] * 11, Labels())])
-def test_a_single_label_is_logged_as_a_warning(report, found, labels):
-    info, (warning,) = report(found, labels)
-    assert repr(found[0]) in warning
-    assert labels.is_regression or "a: 0 (0.0%)" in info
-
-
-def test_many_classes_are_logged_as_a_warning(report):
-    names = [str(number / 4) for number in range(21)]
-    info, (warning,) = report(names, Labels(tuple(names)))
-    assert "`regression`" in warning
-    assert info.endswith("4.75: 1 (4.8%), and 1 more")
-    assert not report(names * 2, Labels(tuple(names)))[1]
+def test_labels_are_counted(found, labels, expected, warning, caplog):
+    with caplog.at_level("INFO", logger="absl"):
+        log_labels("f", TRAIN, [TextExample("", "text", label=name) for name in found], labels)
+    assert caplog.messages[0].endswith(expected)
+    assert len(caplog.messages) == 1 + bool(warning)
+    assert warning in caplog.messages[-1]

@@ -16,7 +16,7 @@ from albert_tf.checkpoints.loading import read_model
 from albert_tf.checkpoints.stored_task import StoredTask
 from albert_tf.classification.data import CustomData
 from albert_tf.classification.task import ClassificationTask
-from albert_tf.data.splits import DEV, TRAIN
+from albert_tf.data.splits import TRAIN
 from albert_tf.finetuning.metrics import per_example_losses, predictions, scores
 from albert_tf.labels import Labels
 from albert_tf.modeling.losses import means
@@ -39,85 +39,61 @@ JSONL = """{"label": ["joy", "anger"], "text_a": "I"}
 {"label": null, "text_a": "we"}
 {"text_a": "they"}
 """
-
-
-def data(tmp_path, text, name="train.csv", dev=None, **settings):
-    path = tmp_path / name
-    path.write_text(text)
-    return CustomData(str(path), dev and str(dev), multi_label=True, **settings)
-
-
-@pytest.mark.parametrize(("name", "text"), [("a.csv", CSV), ("a.jsonl", JSONL)])
-def test_cells_and_lists_contain_any_number_of_labels(name, text, tmp_path):
-    """An empty cell means no labels; rows with "-", null or without the key are skipped."""
-    custom = data(tmp_path, text, name)
-    assert custom.labels == Labels(("anger", "joy", "so, so"), True)
-    assert custom.labels != Labels(custom.labels.names)
-    examples = custom.read(TRAIN)
-    assert [example.label for example in examples] == ["joy|anger", "", "so, so|joy"]
-    encoded = custom.labels.encode([example.label for example in examples])
-    assert encoded.dtype == np.uint8
-    assert encoded.tolist() == [[1, 1, 0], [0, 0, 0], [0, 1, 1]]
-
-
-@pytest.mark.parametrize(
-    ("text", "name", "named"),
-    [
-        ("label,text_a\nx,I\nx|x,you\n", "a.csv", "line 3 .*'x|x'"),
-        ("label,text_a\nx,I\n,you\n", "a.csv", "`train_file` .*'x'"),
-        ('{"label": ["x|y", "z"], "text_a": "I"}\n', "a.jsonl", "line 1 .*list"),
-    ],
-)
-def test_invalid_labels_are_rejected(text, name, named, tmp_path):
-    with pytest.raises(ValueError, match=named.replace("|", r"\|")):
-        data(tmp_path, text, name)
-
-
-def test_unknown_labels_and_contradicting_settings_are_rejected(tmp_path):
-    dev = tmp_path / "dev.csv"
-    dev.write_text("label,text_a\njoy,I\njoy|fear,you\n")
-    with pytest.raises(ValueError, match=r"line 3 .*'joy\|fear'"):
-        data(tmp_path, CSV, dev=dev).read(DEV)
-    for settings in ({"labels": Labels(("a", "b"))}, {"regression": True}):
-        with pytest.raises(ValueError, match="`multi_label`"):
-            data(tmp_path, CSV, **settings)
-
-
-ONE_HOT = {
-    "a.csv": "text_a,toxic,insult\nI,1,0\nyou,False,TRUE\nit,0.0,1.0\nwe,,\nthey,-1,-1\n",
-    "a.jsonl": """{"text_a": "I", "toxic": 1, "insult": 0}
+TOXIC = "text_a,toxic,insult\nI,1,0\nyou,False,TRUE\nit,0.0,1.0\nwe,,\nthey,-1,-1\n"
+TOXIC_JSONL = """{"text_a": "I", "insult": 0, "toxic": 1}
 {"text_a": "you", "toxic": false, "insult": true}
 {"text_a": "it", "toxic": 0.0, "insult": 1.0}
 {"text_a": "we", "toxic": "", "insult": 0}
 {"text_a": "they", "toxic": null, "insult": 1}
-""",
-}
+"""
+WRONG = "text_a,toxic,insult\nI,1,0\nyou,0,2\n"
 
 
-@pytest.mark.parametrize("columns", [["toxic", "insult"], "toxic, insult", ["toxic|insult"]])
-@pytest.mark.parametrize("name", ONE_HOT)
-def test_columns_of_zeros_and_ones_are_labels(name, columns, tmp_path):
-    """The labels have the order of the columns; an empty cell is 0, and -1 or null is unknown."""
-    settings = albert_tf.ClassificationSettings(output_dir="x", label_column=columns)
-    custom = data(tmp_path, ONE_HOT[name], name, label_column=settings.label_column)
-    assert custom.labels == Labels(("toxic", "insult"), True)
-    found = [example.label for example in custom.read(TRAIN)]
-    assert found == ["toxic", "insult", "insult", ""]
+def columns(names: object, **settings):
+    given = albert_tf.ClassificationSettings(output_dir="x", label_column=names)
+    return {"label_column": given.label_column, **settings}
 
 
 @pytest.mark.parametrize(
-    ("cell", "columns", "several", "named"),
+    ("name", "text", "settings", "expected"),
     [
-        ("2", "toxic,insult", True, "line 3 .*insult must be 0 or 1, .*'2'"),
-        ("1", "toxic,insult", False, "need `multi_label`"),
-        ("1", "toxic,toxic", True, "different columns"),
-        ("1", "toxic,threat", True, "no column named 'threat'"),
+        # An empty cell means no labels; rows with "-", null or without the key are skipped.
+        ("a.csv", CSV, {}, ["anger", "joy", "so, so", ":", "joy|anger", "", "so, so|joy"]),
+        ("a.jsonl", JSONL, {}, ["anger", "joy", "so, so", ":", "joy|anger", "", "so, so|joy"]),
+        ("a.csv", "label,text_a\nx,I\nx|x,you\n", {}, r"line 3 .*'x\|x'"),
+        ("a.csv", "label,text_a\nx,I\n,you\n", {}, "`train_file` .*'x'"),
+        ("a.jsonl", '{"label": ["x|y", "z"], "text_a": "I"}\n', {}, "line 1 .*list"),
+        ("a.csv", CSV, {"labels": Labels(("joy", "so, so"), True)}, r"line 2 .*'joy\|anger'"),
+        ("a.csv", CSV, {"labels": Labels(("a", "b"))}, "`multi_label`"),
+        ("a.csv", CSV, {"regression": True}, "`multi_label`"),
+        # A column per label; an empty cell is 0, and -1 or null is unknown.
+        *(
+            (name, text, columns(given), ["toxic", "insult", ":", "toxic", "insult", "insult", ""])
+            for name, text in (("a.csv", TOXIC), ("a.jsonl", TOXIC_JSONL))
+            for given in (["toxic", "insult"], "toxic, insult", ["toxic|insult"])
+        ),
+        ("a.csv", WRONG, columns("toxic,insult"), "line 3 .*insult must be 0 or 1, .*'2'"),
+        ("a.csv", WRONG, columns("toxic,insult", multi_label=False), "need `multi_label`"),
+        ("a.csv", WRONG, columns("toxic,toxic"), "different columns"),
+        ("a.csv", WRONG, columns("toxic,threat"), "no column named 'threat'.*`label_column`"),
     ],
 )
-def test_invalid_label_columns_are_rejected(cell, columns, several, named, tmp_path):
-    (tmp_path / "a.csv").write_text(f"text_a,toxic,insult\nI,1,0\nyou,0,{cell}\n")
-    with pytest.raises(ValueError, match=named):
-        CustomData(str(tmp_path / "a.csv"), label_column=columns, multi_label=several)
+def test_files_of_any_number_of_labels(name, text, settings, expected, tmp_path):
+    path = tmp_path / name
+    path.write_text(text)
+    settings = {"multi_label": True, **settings}
+    if isinstance(expected, str):
+        with pytest.raises(ValueError, match=expected):
+            CustomData(str(path), **settings).read(TRAIN)
+        return
+    custom = CustomData(str(path), **settings)
+    found = [example.label for example in custom.read(TRAIN)]
+    assert [*custom.labels.names, ":", *found] == expected
+    assert custom.labels == Labels(custom.labels.names, True) != Labels(custom.labels.names)
+    encoded = custom.labels.encode(found)
+    assert encoded.dtype == np.uint8
+    chosen = [{*np.array(custom.labels.names)[row > 0]} for row in encoded]
+    assert chosen == [{*label.split("|")} - {""} for label in found]
 
 
 def test_scores_equal_scikit_learn():
