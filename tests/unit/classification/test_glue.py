@@ -10,8 +10,6 @@ from albert_tf.data.splits import DEV, TEST, TRAIN
 from albert_tf.finetuning.texts import TextExample
 from albert_tf.glue import GLUE_TASKS
 
-RTE_HEADER = "index\tsentence1\tsentence2\tlabel"
-
 
 def write(folder: Path, name: str, lines: Sequence[str]) -> None:
     path = folder / name
@@ -22,12 +20,6 @@ def write(folder: Path, name: str, lines: Sequence[str]) -> None:
 def read(folder: Path, task: str, split: str, name: str, lines: Sequence[str]) -> list[TextExample]:
     write(folder, name, lines)
     return GlueData(task, str(folder)).read(split)
-
-
-def warnings(caplog) -> list[str]:
-    """Warnings without path, each up to its lines."""
-    texts = [r.getMessage() for r in caplog.records if r.levelname == "WARNING"]
-    return [text.split(".tsv: ")[1].split(")")[0] for text in texts]
 
 
 def test_task_names_are_accepted_in_any_form():
@@ -87,7 +79,7 @@ def test_data_dir_may_have_a_scheme_or_any_name(tmp_path):
 
 def test_the_directory_of_another_task_is_not_used(tmp_path):
     """RTE and WNLI have the same columns, so the files alone do not differ."""
-    write(tmp_path, "WNLI/train.tsv", [RTE_HEADER, "0\ta\tb\t1"])
+    write(tmp_path, "WNLI/train.tsv", ["index\tsentence1\tsentence2\tlabel", "0\ta\tb\t1"])
     with pytest.raises(ValueError, match=r"no file .*WNLI/RTE/train.tsv"):
         GlueData("rte", str(tmp_path / "WNLI")).read(TRAIN)
 
@@ -106,124 +98,104 @@ def test_the_diagnostic_set_has_several_possible_paths(name, tmp_path):
     assert read(tmp_path, "ax", TEST, name, lines) == [TextExample("0", "a b", "c")]
 
 
-def test_malformed_rows_are_skipped_and_counted(tmp_path, caplog):
-    lines = [
-        f"\ufeff{RTE_HEADER}\r",
-        'a0\t"a\u2028b\x85\tc"\tentailment\r',
-        "a1\ttoo\tfew",
-        "",
-        "a2\tone\ttab\ttoo many\tentailment",
-        "a3\td\te\tnot_entailment \t\t",
-        RTE_HEADER + "\r",
-        "a4\t\tg\tnot_entailment",
-        "a5\th\t \tnot_entailment",
-        "a6\ti\tj\t-",
-        "a7\tk\tl\t",
-        "a8\tm\tn\tentailment",
-    ]
-    assert read(tmp_path, "rte", TRAIN, "RTE/train.tsv", lines) == [
-        TextExample("a0", '"a\u2028b\x85', 'c"', "entailment"),
-        TextExample("a3", "d", "e", "not_entailment"),
-        TextExample("a4", "", "g", "not_entailment"),
-        TextExample("a5", "h", " ", "not_entailment"),
-        TextExample("a8", "m", "n", "entailment"),
-    ]
-    assert sorted(warnings(caplog)) == [
-        "rows=1 with nothing in them, skipped (line 4",
-        "rows=2 with an empty text, kept (lines 8, 9",
-        "rows=2 with no label, skipped (lines 10, 11",
-        "rows=3 with malformed values, skipped (lines 3, 5, 7",
-    ]
-
-
-def test_skipped_rows_are_numbered(tmp_path):
-    lines = ["x\t1\t\tone", "", "x\t0", "x\t0\t*\tfour"]
-    examples = read(tmp_path, "cola", DEV, "CoLA/dev.tsv", lines)
-    assert [(e.guid, e.text_a) for e in examples] == [("dev-0", "one"), ("dev-3", "four")]
-
-
-def test_no_test_row_is_skipped(tmp_path, caplog):
-    header = "index\tsentence1\tsentence2"
-    lines = [header, "0\ta\tb", "1\tc", "2\td\te\tf", "3\t\t", header]
-    assert read(tmp_path, "wnli", TEST, "WNLI/test.tsv", lines) == [
-        TextExample("0", "a", "b"),
-        TextExample("1", "c", ""),
-        TextExample("2", "d", "e"),
-        TextExample("3", "", ""),
-        TextExample("index", "sentence1", "sentence2"),
-    ]
-    assert "rows=3 with malformed values, kept (lines 3, 4, 6" in warnings(caplog)
-
-
-def test_long_rows_of_qqp_are_read_as_in_the_original(tmp_path, caplog):
-    lines = [
-        "id\tqid1\tqid2\tquestion1\tquestion2\tis_duplicate",
-        "0\t1\t2\ta\tb\t1",
-        "1\t3\t4\tc\td\t0\tmore",
-        "2\t5\t6\te\ttab\tf\t1",
-        "3\t7\t8\tg",
-        "4\t9\t10\th\ti\t1\tmore\tmore",
-    ]
-    assert read(tmp_path, "qqp", DEV, "QQP/dev.tsv", lines) == [
-        TextExample("0", "a", "b", "1"),
-        TextExample("1", "c", "d", "0"),
-        TextExample("4", "h", "i", "1"),
-    ]
-    assert sorted(warnings(caplog)) == [
-        "rows=2 with malformed values, skipped (lines 4, 5",
-        "rows=2 with too many columns, extra ones ignored (lines 3, 6",
-    ]
-
-
-def test_columns_are_found_by_name(tmp_path):
-    lines = ["label\tsentence\tIDX\tQuestion", "entailment\tb\t17\ta"]
-    examples = read(tmp_path, "qnli", DEV, "QNLI/dev.tsv", lines)
-    assert examples == [TextExample("17", "a", "b", "entailment")]
-    lines = ["sentence\tlabel", "good\t1"]  # CoLA's own files have no header
-    assert read(tmp_path, "cola", DEV, "CoLA/dev.tsv", lines) == [
-        TextExample("dev-1", "good", None, "1")
-    ]
-    lines = ["sentence1\tsentence2\tlabel", "c\td\t-1", "e\tf\t-1"]
-    examples = read(tmp_path, "rte", TEST, "RTE/test.tsv", lines)
-    assert examples == [TextExample("0", "c", "d"), TextExample("1", "e", "f")]
-    names = [f"c{number}" for number in range(8)]
-    header = "\t".join([*names, "sentence1", "sentence2", "gold_label", "label1"])
-    row = "\t".join([*names, "a", "b", "neutral", "entailment"])
-    (example,) = read(tmp_path, "mnli", DEV, "MNLI/dev_matched.tsv", [header, row])
-    assert example.label == "neutral"
-
-
-def test_files_without_known_names_are_read_in_the_order_of_glue(tmp_path, caplog):
-    expected = [TextExample("7", "a", "b", "0")]
-    lines = ["nr\tfirst\tsecond\ty", "7\ta\tb\t0"]
-    assert read(tmp_path, "wnli", DEV, "WNLI/dev.tsv", lines) == expected
-    assert "the first row contains no column name of GLUE" in caplog.text
-    caplog.clear()
-    assert read(tmp_path, "wnli", DEV, "WNLI/dev.tsv", lines[1:]) == expected
-    assert "the first row is not a header" in caplog.text
+PAIRS = "index|sentence1|sentence2"
+QQP = "id|qid1|qid2|question1|question2|is_duplicate"
+WIDE = "|".join(map(str, "abcdefgh"))
+STS = f"{PAIRS}|score\n0|a|b|2.50"
 
 
 @pytest.mark.parametrize(
-    ("header", "message"),
+    ("task", "split", "content", "expected", "warnings"),
     [
-        ("sentence1\tlabel", "no column named 'sentence2' or .*. Its columns: 's"),
-        ("index\tsentence1\tsentence2", "no column named 'gold_label' or 'label' or"),
-        ("sentence1\tsentence1\tsentence2\tlabel", "2 columns named 'sentence1'"),
-        ("a\tb\tc\td\te", "no column named 'sentence1' or .*'a', 'b', 'c', 'd', 'e'"),
-        ("sentence1\tsentence2\tlabel", "too many columns: 4 instead of 3.*: 1 of 1"),
-        (f"{RTE_HEADER}\n1\tc\td\te\t0\n2\tf\tg\th\t0", "line 2 .*: 2 of 3. At most 50%"),
+        # Malformed rows are skipped and counted.
+        (
+            "rte",
+            TRAIN,
+            f"\ufeff{PAIRS}|label\r\n"
+            'a0|"a\u2028b\x85|c"|entailment\r\n'
+            "a1|too|few\n"
+            "\n"
+            "a2|one|tab|too many|entailment\n"
+            "a3|d|e|not_entailment ||\n"
+            f"{PAIRS}|label\r\n"
+            "a4||g|not_entailment\n"
+            "a5|h| |not_entailment\n"
+            "a6|i|j|-\n"
+            "a7|k|l|",
+            'a0|"a\u2028b\x85|c"|entailment; a3|d|e|not_entailment; a4||g|not_entailment; '
+            "a5|h| |not_entailment",
+            [
+                "rows=1 with nothing in them, skipped (line 4)",
+                "rows=2 with an empty text, kept (lines 8, 9)",
+                "rows=2 with no label, skipped (lines 10, 11)",
+                "rows=3 with malformed values, skipped (lines 3, 5, 7). The first: line 3 ",
+            ],
+        ),
+        # Skipped rows are numbered.
+        ("cola", DEV, "x|1||one\n\nx|0\nx|0|*|four", "dev-0|one|1; dev-3|four|0", ["", ""]),
+        # No row of test files is skipped.
+        (
+            "wnli",
+            TEST,
+            f"{PAIRS}\n0|a|b\n1|c\n2|d|e|f\n3||\n{PAIRS}",
+            f"0|a|b; 1|c|; 2|d|e; 3||; {PAIRS}",
+            [
+                "rows=2 with an empty text, kept (lines 3, 5)",
+                "rows=3 with malformed values, kept (lines 3, 4, 6)",
+            ],
+        ),
+        # Long rows of QQP are read as in the original.
+        (
+            "qqp",
+            DEV,
+            f"{QQP}\n0|1|2|a|b|1\n1|3|4|c|d|0|more\n2|5|6|e|tab|f|1\n3|7|8|g\n4|9|9|h|i|1|x|y",
+            "0|a|b|1; 1|c|d|0; 4|h|i|1",
+            [
+                "rows=2 with malformed values, skipped (lines 4, 5)",
+                "rows=2 with too many columns, extra ones ignored (lines 3, 6)",
+            ],
+        ),
+        # Columns are found by name. CoLA's own files have no header.
+        ("qnli", DEV, "label|sentence|IDX|Question\nentailment|b|7|a", "7|a|b|entailment", []),
+        ("cola", DEV, "sentence|label\ngood|1", "dev-1|good|1", []),
+        ("rte", TEST, "sentence1|sentence2|label\nc|d|-1\ne|f|-1", "0|c|d; 1|e|f", []),
+        (
+            "mnli",
+            DEV,
+            f"{WIDE}|sentence1|sentence2|gold_label|label1\n{WIDE}|i|j|neutral|entailment",
+            "dev-1|i|j|neutral",
+            [],
+        ),
+        # Files without known names are read in the order of GLUE.
+        ("wnli", DEV, "nr|one|two|y\n7|a|b|0", "7|a|b|0", ["the first row contains no column nam"]),
+        ("wnli", DEV, "7|a|b|0", "7|a|b|0", ["the first row is not a header"]),
+        ("wnli", TRAIN, "sentence1|label", "!no column named 'sentence2' or .*columns: 'sen", []),
+        ("wnli", TRAIN, PAIRS, "!no column named 'gold_label' or 'label' or", []),
+        ("wnli", TRAIN, "sentence1|sentence1|sentence2|label", "!2 columns named 'sentence1'", []),
+        ("wnli", TRAIN, "a|b|c|d|e", "!no column named 'sentence1' or .*'a', 'b', 'c', 'd'", []),
+        ("wnli", TRAIN, "sentence1|sentence2|label\n0|a|b|1", "!4 instead of 3.*: 1 of 1", []),
+        ("wnli", TRAIN, f"{PAIRS}|label\n0|a|b|1\n|\n|", "!line 3 .*: 2 of 3. At most 50%", []),
+        ("sts-b", DEV, STS, "0|a|b|2.50", []),
+        *(
+            ("sts-b", DEV, f"{STS}\n1|c|d|{score}", f"!line 3 .* unknown label '{score}'. Allo", [])
+            for score in ("nan", "-inf", "1e999", "good", "3,5")
+        ),
     ],
 )
-def test_invalid_headers_and_mostly_malformed_rows_are_rejected(header, message, tmp_path):
-    with pytest.raises(ValueError, match=message) as error:
-        read(tmp_path, "wnli", TRAIN, "WNLI/train.tsv", [header, "0\ta\tb\t1"])
-    assert "WNLI/train.tsv" in str(error.value)
-
-
-@pytest.mark.parametrize("score", ["nan", "-inf", "1e999", "good", "3,5"])
-def test_scores_must_be_finite_numbers(score, tmp_path):
-    lines = ["index\tsentence1\tsentence2\tscore", "0\ta\tb\t2.50", f"1\tc\td\t{score}"]
-    with pytest.raises(ValueError, match=f"line 3 .* unknown label '{score}'. Allowed: a finite"):
-        read(tmp_path, "sts-b", DEV, "STS-B/dev.tsv", lines)
-    (example,) = read(tmp_path, "sts-b", DEV, "STS-B/dev.tsv", lines[:2])
-    assert example.label == "2.50"
+def test_files_of_glue(task, split, content, expected, warnings, tmp_path, caplog):
+    data = GlueData(task, str(tmp_path))
+    path = Path(data.file(split))
+    write(path.parent, path.name, content.replace("|", "\t").split("\n"))
+    if expected[0] == "!":
+        with pytest.raises(ValueError, match=expected[1:]) as error:
+            data.read(split)
+        assert str(path) in str(error.value)
+        return
+    found = [
+        "|".join(text for text in (e.guid, e.text_a, e.text_b, e.label) if text is not None)
+        for e in data.read(split)
+    ]
+    assert "; ".join(found) == expected
+    messages = sorted(message.removeprefix(f"{path}: ") for message in caplog.messages)
+    assert len(messages) == len(warnings)
+    assert all(found.startswith(wanted) for found, wanted in zip(messages, warnings, strict=True))
