@@ -4,7 +4,7 @@ import json
 import os
 import re
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property, partial
 from itertools import chain
@@ -85,7 +85,7 @@ def _cell(value: JsonValue) -> str:
 def _label(
     labels: Labels | None,
     multi_label: bool,
-    no_label: Collection[str],
+    no_label: Sequence[str],
     value: JsonValue,
     values: Mapping[str, Any],
 ) -> str | None:
@@ -100,7 +100,7 @@ def _label(
         cell = LABEL_SEPARATOR.join(parts)
     else:
         cell = _cell(value).strip()
-    if cell in no_label:
+    if cell in no_label and (labels is None or multi_label or not labels.accepts(cell)):
         return None
     if labels is not None and not labels.accepts(cell):
         raise UserError(f"unknown label {shown(cell)}. Allowed: {labels.allowed}.")
@@ -219,11 +219,10 @@ class GlueData:
             fields[LABEL] = Field(_LABEL_NAMES, as_is)
             if self._task.cuts_long_rows:
                 rows.rows = self._cut_rows(rows, rows.rows, fields[LABEL].find(rows.columns))
-        no_label = [cell for cell in NO_LABEL if not self.labels.accepts(cell)]
         schema = Schema(
             partial(_example, rows.report, "" if split == TEST else f"{split}-"),
             [fields],
-            partial(_label, self.labels, False, no_label),
+            partial(_label, self.labels, False, NO_LABEL),
             is_strict=True,
             keeps_malformed=True,
             most_malformed=1.0 if split == TEST else 0.5,
@@ -257,10 +256,8 @@ class GlueData:
             # Column names are never numbers, but rows contain an index or a numeric label.
             may_be_header = self._task.has_header or order in self._task.unlabelled
             is_header = may_be_header and not any(map(str.isdigit, names))
-            is_named = not {name.lower() for name in names}.isdisjoint(
-                chain(*self._task.text_names)
-            )
-            if is_named or (is_header and not fitting):
+            known = {*chain(*self._task.text_names)} & {name.lower() for name in names}
+            if known or (is_header and not fitting):
                 return True, names
             if may_be_header:
                 logging.warning(
@@ -350,16 +347,14 @@ class CustomData:
     def _check_columns(self) -> None:
         labels = self._one_hot or [self._label]
         columns = [column for column in (self._text_a, self._text_b, *labels) if column]
-        given = (
-            f"`text_a_column`={self._text_a!r}, `text_b_column`={self._text_b!r}, "
-            f"`label_column`={self._label!r}"
-        )
         # The default label column is a name, even if the other columns are numbers.
         kinds = {column.isdecimal() for column in columns if column != LABEL}
-        if len(kinds) > 1:
-            raise UserError(f"Columns must be all names, or all numbers. Received: {given}")
-        if len(set(columns)) < len(columns):
-            raise UserError(f"Texts and label must be different columns. Received: {given}")
+        if len(kinds) > 1 or len(set(columns)) < len(columns):
+            raise UserError(
+                "Texts and label must be different columns: all names, or all numbers. Received: "
+                f"`text_a_column`={self._text_a!r}, `text_b_column`={self._text_b!r}, "
+                f"`label_column`={self._label!r}"
+            )
 
     def file(self, split: str) -> str:
         """Returns the path of the file of a split; raises ValueError if it is not given."""
@@ -413,7 +408,13 @@ class CustomData:
         name_columns = partial(self._names, path, labels)
         rows = read_rows(path, name_columns=name_columns, wanted=_WANTED)
         fields = self._fields(rows, split)
-        no_label = self._no_label(rows, fields, labels)
+        no_label: Sequence[str] = ("-",) if self._multi_label else NO_LABEL
+        if labels is None and not self._multi_label:
+            rows.rows = iter(found := [*rows.rows])
+            columns = fields[LABEL].find(rows.columns)
+            cells = (str(row.value.get(name)).strip() for _, row, _ in found for name in columns)
+            # In a file with the label "+", "-" is also a label.
+            no_label = ("",) if "+" in cells else NO_LABEL
         find_label = partial(_label, labels, self._multi_label, no_label)
         if self._one_hot and split != TEST:
             fields |= {
@@ -480,20 +481,6 @@ class CustomData:
             for key, name in ((TEXT_A, self._text_a), (TEXT_B, text_b), (LABEL, label))
             if name
         }
-
-    def _no_label(
-        self, rows: Rows, fields: Mapping[str, Field], labels: Labels | None
-    ) -> Collection[str]:
-        """Returns the cells of rows without a label."""
-        if self._multi_label:
-            return ("-",)
-        if labels is not None:
-            return [cell for cell in NO_LABEL if not labels.accepts(cell)]
-        rows.rows = iter(found := [*rows.rows])
-        columns = fields[LABEL].find(rows.columns)
-        cells = (row.value.get(column) for _, row, _ in found for column in columns)
-        # In a file with the label "+", "-" is also a label.
-        return ("",) if any(str(cell).strip() == "+" for cell in cells) else NO_LABEL
 
 
 def _several_names(columns: str) -> list[str]:
