@@ -56,6 +56,8 @@ _KEYS = (
     ("dialogue", "question", "choice", "answer", ""),
     ("premise", "question", "choice[12]", "label", ""),
     ("", "question", "choices", "answerKey", ""),
+    ("", "question", "choices", "answer", ""),
+    ("context", "query", "options", "correct_option", ""),
     ("", "question.stem", "question.choices", "answerKey", ""),
     ("", "question_stem", "choices", "answerKey", ""),
     ("", "goal", "sol[12]", "label", ""),

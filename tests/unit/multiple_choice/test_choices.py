@@ -93,6 +93,8 @@ DATA_SETS = {
     "DREAM": {"dialogue": ["So."], **WHY, "choice": OPTIONS, "answer": "gas"},
     "COPA": {"premise": "So.", **WHY, "choice1": "iron", "choice2": "gas", "label": 1},
     "ARC": {**WHY, "choices": TWO, "answerKey": "2"},
+    "MMLU": {**WHY, "choices": OPTIONS, "answer": 1, "subject": "chemistry"},
+    "LogiQA": {"context": "So.", "query": "Why?", "options": OPTIONS, "correct_option": 1},
     "ARC as published": {"question": {"stem": "Why?", "choices": NAMED}, "answerKey": "B"},
     "OpenBookQA": {"question_stem": "Why?", "choices": TWO, "answerKey": "2"},
     "PIQA": {"goal": "Why?", "sol1": "iron", "sol2": "gas", "label": 1},
