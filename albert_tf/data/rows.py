@@ -11,6 +11,7 @@ The file name extension determines the format:
 All of them become numbered rows of named values. A `Schema` says what the values mean.
 """
 
+import ast
 import csv
 import io
 import re
@@ -37,6 +38,8 @@ FORMATS: Final = {".tsv": TSV, ".txt": TSV, ".csv": _CSV} | dict.fromkeys(
 _LARGEST_CELL = 2**31 - 1  # characters
 _LOCATIONS_SHOWN = 5
 _MOST_MALFORMED = 0.01  # share of rows
+_ARRAY = re.compile(r"array\((\[.*?\])(?:, dtype=\w+)?\)", re.DOTALL)  # as written by pandas
+_NO_COMMA = re.compile(r"""['"]\s+['"]""")
 _SEPARATORS = ";\t|"  # in CSV files of other programs
 
 
@@ -112,6 +115,8 @@ def header(first: Cells, second: Cells) -> tuple[bool, list[str]]:
 def read_rows(
     path: str,
     *,
+    kind: str | None = None,
+    lists: Sequence[str] = (),
     name_columns: Callable[[Cells, Cells], tuple[bool, list[str]]] = header,
     wanted: str = "",
 ) -> Rows:
@@ -122,18 +127,20 @@ def read_rows(
 
     Args:
         path: the file. ValueError is raised if it is missing, empty, or contains no object.
+        kind: the format. If `None`, the extension determines it.
+        lists: columns whose cells are lists of texts, see `rows_of`.
         name_columns: receives the cells of the first two rows of a file that is not JSON. Returns
             whether the first row is a header, and the names of the columns.
         wanted: an example of the expected objects, for errors.
     """
-    kind = format_of(path)
+    kind = kind or format_of(path)
     if kind is None:
         raise UserError(
             f"The file name must end in one of {', '.join(FORMATS)}. Received: {path!r}"
         )
     text = read_text(path)
     if kind == JSON_LINES:
-        return _json_rows(path, text, wanted)
+        return _json_rows(path, text, lists, wanted)
     lines, ahead = tee(_tsv_lines(text) if kind == TSV else _csv_lines(path, text))
     filled = (line for line in ahead if len(line[1]) > 1 or "".join(line[1]).strip())
     heads = [*islice(filled, 2)]
@@ -235,15 +242,18 @@ def _separator(path: str, text: str) -> tuple[str, str]:
     return others[0], text
 
 
-def _json_rows(path: str, text: str, wanted: str) -> Rows:
+def _json_rows(path: str, text: str, lists: Sequence[str], wanted: str) -> Rows:
     kind, unit = JSON_LINES, "line"
     found: list[tuple[int, Any]] | None = None
-    with suppress(JsonError):
+    problem = None  # of the text as one JSON value
+    try:
         first, *others = (value for _, value in islice(json_values(text, path), 2))
-        if not others and (table := rows_of(first)) is not None:
+        if not others and (table := rows_of(first, lists)) is not None:
             kind, unit, found = "JSON", "row", [*enumerate(table, start=1)]
         elif not others and isinstance(first, dict):
             found = [(1, first)]
+    except JsonError as error:
+        problem = UserError(f"{error} Expected: {wanted}.")
     if found is None:
         lines = enumerate(text.split("\n"), start=1)
         found = [(at, parse_row(path, line, at, wanted)) for at, line in lines if line.strip()]
@@ -256,7 +266,7 @@ def _json_rows(path: str, text: str, wanted: str) -> Rows:
     if not found:
         raise UserError(f"{path} contains no rows.")
     if not columns and isinstance(found[0][1], UserError):
-        raise found[0][1]
+        raise problem or found[0][1]
     return Rows(path, kind, [*columns], _values(path, unit, found), unit)
 
 
@@ -268,11 +278,34 @@ def _values(path: str, unit: str, rows: list[tuple[int, Any]]) -> Iterator[Row]:
 
 def value_at(row: JsonValue, column: str) -> JsonValue | None:
     """Returns the value in a column, see `Rows.columns`; `None` if it is missing or null."""
-    if (found := row.get(column)) is not None or "." not in column:
+    is_missing = isinstance(row.value, dict) and column not in row.value  # faster than an object
+    if (found := None if is_missing else row.get(column)) is not None or "." not in column:
         return found
     outer, inner = column.split(".", 1)
     found = row.get(outer)
     return found.get(inner) if found is not None and isinstance(found.value, dict) else None
+
+
+def find_value(row: JsonValue, names: Sequence[str]) -> JsonValue | None:
+    """Returns the value of the first column that exists and is not null."""
+    for name in names:
+        if (found := value_at(row, name)) is not None:
+            return found
+    return None
+
+
+def literal(value: JsonValue) -> JsonValue:
+    """Returns the value in the text of a cell, in JSON or as Python and pandas print it."""
+    cell = value.value
+    if not isinstance(cell, str):
+        return value
+    with suppress(JsonError):
+        return JsonValue(parse_json(cell, value.where), value.where, value.keys)
+    # NumPy prints lists without commas. Python would concatenate their texts.
+    if not _NO_COMMA.search(cell):
+        with suppress(ValueError, SyntaxError, MemoryError, RecursionError):
+            cell = ast.literal_eval(_ARRAY.sub(r"\1", cell))
+    return JsonValue(cell, value.where, value.keys)
 
 
 def parse_row(path: str, line: str, number: int, wanted: str) -> dict[str, Any] | UserError:
@@ -286,14 +319,16 @@ def parse_row(path: str, line: str, number: int, wanted: str) -> dict[str, Any] 
         return UserError(f"{error} Expected: {wanted}.")
 
 
-def rows_of(value: Any) -> list[dict[str, Any]] | None:
+def rows_of(value: Any, lists: Sequence[str] = ()) -> list[dict[str, Any]] | None:
     """Returns the rows of a table in one JSON value, or `None`.
 
     A table is a list of objects, or an object with a list per column, or an object written by
     pandas: "data" with a list of objects, or with lists of cells for "columns"; cells by column and
-    index; or rows by index.
+    index; or rows by index. An object is not a table, but a row, if a column in `lists` has texts.
     """
     parts = [*value.values()] if isinstance(value, dict) else []
+    if any(isinstance(cell, str) for name in lists if parts for cell in value.get(name) or ()):
+        return None
     match value:
         case {"columns": [*columns], "data": [*data]} if _are(list, data):
             value = [dict(zip(columns, row, strict=False)) for row in data]
@@ -308,7 +343,7 @@ def rows_of(value: Any) -> list[dict[str, Any]] | None:
 
 
 def _are(kind: type, values: Iterable[Any]) -> bool:
-    return all(isinstance(value, kind) for value in values)
+    return {*map(type, values)} <= {kind}
 
 
 def _is_index(keys: Collection[str], inner: Collection[str]) -> bool:

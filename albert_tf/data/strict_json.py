@@ -155,7 +155,9 @@ class JsonValue:
 
     def get(self, key: str) -> JsonValue | None:
         """Returns the value of a key; `None` if it is missing or null."""
-        value = self._checked("an object", isinstance(self.value, dict)).get(key)
+        if not isinstance(self.value, dict):
+            raise self.error("an object")
+        value = self.value.get(key)
         return None if value is None else JsonValue(value, self.where, self._inner(key))
 
     def members(self) -> dict[str, JsonValue]:
