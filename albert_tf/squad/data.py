@@ -1,18 +1,15 @@
 """Questions about contexts in the formats of SQuAD, CMRC 2018 and Hugging Face `datasets`."""
 
-import ast
-import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from typing import Any
 
-from absl import logging
-
 from albert_tf.data.errors import UserError
-from albert_tf.data.rows import read_text
-from albert_tf.data.strict_json import JsonError, JsonValue, json_values, listed, shown
-from albert_tf.data.tables import DataIssues, read_table
+from albert_tf.data.rows import JSON_LINES, Row, Rows, find_value, literal, read_rows, rows_of
+from albert_tf.data.schema import Field, Schema
+from albert_tf.data.splits import TEST, TRAIN
+from albert_tf.data.strict_json import JsonValue, listed, shown
 from albert_tf.squad.locate_answers import locate_answer
 
 WANTED = (
@@ -20,132 +17,73 @@ WANTED = (
     "`predict_file` also CSV or TSV) with `context`, `question`, optionally `id`, and `answers` "
     'such as [{"text": "...", "answer_start": 0}]'
 )
-
-# Names in published data sets. If an object has several of them, the first is read.
-_NAMES = {
-    "context": ("context", "context_text", "passage", "paragraph"),
-    "question": ("question", "query_text", "query"),
-    "id": ("id", "query_id", "question_id", "qid"),
-    "answers": ("answers", "answer", "answer_text", "answers.text"),
-    "text": ("text", "answer_text"),
-    "answer_start": ("answer_start", "answers.answer_start", "start"),
-}
-_ARRAY = re.compile(r"array\((\[.*?\])(?:, dtype=\w+)?\)", re.DOTALL)  # as written by pandas
+_NESTED = ("paragraphs", "qas")
+_MARKS = {"true": True, "1": True, "false": False, "0": False, "": False}
 
 Answers = tuple[tuple[str, int], ...]
 
 
-def questions_in(content: JsonValue) -> Iterator[tuple[JsonValue, JsonValue]]:
-    """Yields two JSON objects per question: one with the context, one with the question text.
+def _id(value: JsonValue) -> str | int:
+    return value.whole_text() if isinstance(value.value, str) else value.whole_number()
+
+
+def _answers(value: JsonValue) -> JsonValue:
+    is_list = isinstance(value.value, str) and value.value.startswith(("{", "["))
+    return literal(value) if is_list else value
+
+
+def _is_true(value: JsonValue) -> bool:
+    mark = _MARKS.get(str(value.value).lower())
+    return value.truth_value() if mark is None else mark
+
+
+_TEXT = ("text", "answer_text")
+_START = ("answer_start", "answers.answer_start", "start")
+# The names of values in this package, and in published data sets.
+_FIELDS = {
+    "context": Field(("context", "context_text", "passage", "paragraph")),
+    "question": Field(("question", "query_text", "query")),
+    "id": Field(("id", "query_id", "question_id", "qid"), _id, is_required=False),
+    "answers": Field(("answers", "answer", "answer_text", "answers.text"), _answers, False),
+    "starts": Field(_START, literal, is_required=False),
+    "is_impossible": Field(("is_impossible",), _is_true, is_required=False),
+}
+
+
+def questions_in(content: JsonValue) -> Iterator[JsonValue]:
+    """Yields one JSON object per question, with its context.
 
     The value is a list of articles, an object with such a list as `data`, or one article. A
-    paragraph (`context` and `qas`) or a question with a `context` may replace an article. An object
-    may also contain a list per column.
+    paragraph (`context` and `qas`) or a question with a `context` may replace an article. For
+    tables see `rows_of`.
     """
-    if isinstance(content.value, list):
-        articles = content.elements()
-    else:
-        articles = content["data"].elements() if content.get("data") else _rows(content, "context")
-    for article in articles:
-        paragraphs = article.get("paragraphs")
-        for paragraph in [article] if paragraphs is None else paragraphs.elements():
-            questions = paragraph.get("qas")
-            for question in [paragraph] if questions is None else questions.elements():
-                yield paragraph, question
+    table = rows_of(content.value)
+    content = content if table is None else JsonValue(table, content.where, content.keys)
+    rows = content.elements() if isinstance(content.value, list) else [content]
+    return chain.from_iterable(map(_unfolded, rows))
 
 
-def _find(entry: JsonValue, name: str) -> JsonValue | None:
-    """Returns the value of a key or of its other names; `None` if it is missing or null."""
-    for key in _NAMES[name]:
-        if found := entry.get(key):
-            return found
-    return None
-
-
-def _rows(table: JsonValue, name: str) -> list[JsonValue]:
-    """Returns the rows of an object with columns, if `name` is a column; otherwise the object."""
-    found = _find(table, name)
-    if found is None or not isinstance(found.value, list | dict):
-        return [table]
-    columns = {
-        key: [*cells.values()] if isinstance(cells, dict) else cells
-        for key, cells in table.value.items()
-        if isinstance(cells, list | dict)
-    }
-    if len({*map(len, columns.values())}) > 1:
-        raise table.error(f"an object with lists of the same length: {listed(columns)}")
-    rows = [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
-    return JsonValue(rows, table.where, table.keys).elements()
-
-
-def text_of(entry: JsonValue, name: str) -> str:
-    """Returns the `context` or `question` of an object; see `_NAMES`."""
-    return (_find(entry, name) or entry[name]).whole_text()
-
-
-def id_of(entry: JsonValue, number: int) -> str | int:
-    """Returns the id of a question; the default is its number in the file, as text."""
-    found = _find(entry, "id")
-    if found is None:
-        return str(number)
-    return found.whole_text() if isinstance(found.value, str) else found.whole_number()
-
-
-def _answers_of(entry: JsonValue) -> Answers:
-    """Returns the text of each answer and the index of its first character, -1 if unknown.
-
-    The answers are an object or a text, a list of them, or an object of lists as in `datasets`.
-    """
-    answers = _find(entry, "answers")
-    if answers is None:
-        return ()
-    rows = answers.elements() if isinstance(answers.value, list) else [answers]
-    if all(isinstance(row.value, str) for row in rows):
-        start = _find(entry, "answer_start")
-        columns = {"text": answers.value, "answer_start": start.value if start else None}
-        rows = [JsonValue(columns, answers.where, answers.keys)]
-    found = []
-    for answer in chain.from_iterable(_rows(row, "text") for row in rows):
-        text, start = _find(answer, "text") or answer["text"], _find(answer, "answer_start")
-        found.append((text.whole_text(), start.whole_number() if start else -1))
-    return tuple(found)
-
-
-def _is_impossible(entry: JsonValue) -> bool:
-    mark = entry.get("is_impossible")
-    if mark is None or str(mark.value).lower() in ("false", "0"):
-        return False
-    return str(mark.value).lower() in ("true", "1") or mark.truth_value()
-
-
-def _entries(path: str) -> Iterator[tuple[JsonValue, JsonValue]]:
-    """Yields the objects of `questions_in` for all questions of a file."""
-    if not path.lower().endswith((".csv", ".tsv")):
-        values = list(json_values(read_text(path), path))
-        for line, value in values:
-            where = path if len(values) == 1 else f"{path}: line {line}"
-            yield from questions_in(JsonValue(value, where))
+def _unfolded(row: JsonValue) -> Iterator[JsonValue]:
+    inner = find_value(row, _NESTED)
+    if inner is None:
+        yield row
         return
-    table = read_table(path)
-    columns = table.columns or []
-    for line, cells in table.rows:
-        row = JsonValue(cells, f"{path}: line {line}")
-        if len(cells) > len(columns):
-            raise row.error(f"at most {len(columns)} cells, as in the header {listed(columns)}")
-        pairs = zip(columns, cells, strict=False)
-        row.value = {name: _cell_value(name, cell) for name, cell in pairs if cell}
-        yield row, row
+    names = _FIELDS["context"].names
+    context = {name: row.value[name] for name in names if name in row.value}
+    parts = inner.elements() if isinstance(inner.value, list) else [inner]
+    for part in chain.from_iterable(map(_unfolded, parts)):
+        part.value = {**part.value, **context} if context else part.value
+        yield part
 
 
-def _cell_value(column: str, cell: str) -> Any:
-    """Returns the value of a cell, which is a Python literal for some columns of answers."""
-    is_list = column in _NAMES["answers"] and cell.startswith(("{", "["))
-    if not is_list and column not in _NAMES["answer_start"]:
-        return cell
-    try:
-        return ast.literal_eval(_ARRAY.sub(r"\1", cell))
-    except (ValueError, SyntaxError, MemoryError, RecursionError):
-        return cell
+def plain_question(row: JsonValue, number: int) -> tuple[str | int, str, str]:
+    """Returns the id, the context and the text of a question. The default id is its number."""
+    found = find_value(row, _FIELDS["id"].names)
+    context, question = (
+        (find_value(row, _FIELDS[name].names) or row[name]).whole_text()
+        for name in ("context", "question")
+    )
+    return str(number) if found is None else _id(found), context, question
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,7 +104,60 @@ class SquadData:
     contexts: list[str]
     questions: list[Question]
     path: str
-    keys: Sequence[str] = ()  # of the first question
+    keys: Sequence[str] = ()  # of the questions
+
+
+def _located(answers: JsonValue | None, starts: JsonValue | None) -> Answers:
+    """Returns the text of each answer and the index of its first character, -1 if unknown.
+
+    The answers are an object or a text, a list of them, or an object of lists as in `datasets`.
+    """
+    if answers is None or answers.value == "":
+        return ()
+    rows = answers.elements() if isinstance(answers.value, list) else [answers]
+    if all(isinstance(row.value, str) for row in rows):
+        given = {} if starts is None or starts.value == "" else {"answer_start": starts.value}
+        rows = [JsonValue({"text": answers.value, **given}, answers.where, answers.keys)]
+    found = []
+    for row in rows:
+        table = rows_of(row.value)
+        for answer in [row] if table is None else JsonValue(table, row.where, row.keys).elements():
+            start = find_value(answer, _START)
+            text = (find_value(answer, _TEXT) or answer["text"]).whole_text()
+            found.append((text, -1 if start is None else start.whole_number()))
+    return tuple(found)
+
+
+def _question_rows(path: str) -> Rows:
+    """Returns a row per question. In JSON files, the number of a row is the id of its question."""
+    is_json = not path.lower().endswith((".csv", ".tsv"))
+    rows = read_rows(path, kind=JSON_LINES if is_json else None, wanted=WANTED)
+    if is_json:
+        found: Iterable[Row] = rows.rows
+        if any(key in rows.columns for key in _NESTED):
+            found = [*found]
+            keys = (row.value for _, row, _ in _each_question(found))
+            rows.columns = [*dict.fromkeys(chain.from_iterable(keys))]
+        if not rows.columns:
+            problem = UserError(f"{path} contains no question. Expected: {WANTED}.")
+            raise next((error for *_, error in _each_question(found) if error), problem)
+        rows.rows, rows.report.unit = _each_question(found), "id"
+    return rows
+
+
+def _each_question(rows: Iterable[Row]) -> Iterator[Row]:
+    count = 0
+    for number, row, problem in rows:
+        try:
+            if problem:
+                raise problem
+            for question in _unfolded(row):
+                count += 1
+                if question.keys:
+                    question = JsonValue(question.value, f"{question.where}: {question.keys}")
+                yield str(question.value.get("id", count)), question, None
+        except UserError as error:
+            yield number, row, error
 
 
 def read_squad(path: str, *, version: int, is_training: bool) -> SquadData:
@@ -181,66 +172,46 @@ def read_squad(path: str, *, version: int, is_training: bool) -> SquadData:
             used. For training: no question has an answer. For evaluation: an id occurs twice. The
             message names the file and the keys in it.
     """
-    issues = DataIssues(path, "id")
-    try:
-        data = _read(path, version, is_training, issues)
-    except JsonError as error:
-        raise UserError(f"{error} Expected: {WANTED}.") from error
-    if is_training and all(question.is_impossible for question in data.questions):
+    rows = _question_rows(path)
+    report = rows.report
+    contexts: dict[str, int] = {}
+
+    def make(index: int, number: object, **row: Any) -> Question:
+        qas_id = str(index + 1 if row["id"] in (None, "") else row["id"])
+        answers, is_impossible = _located(row["answers"], row["starts"]), bool(row["is_impossible"])
+        if is_training and not is_impossible:
+            where = f"{path}: the question with the {report.unit} {str(number)[:60]!r}"
+            answers, remarks = _answer_to_train(answers, row["context"], where, version)
+            for remark in remarks:
+                report.add(remark, qas_id)
+        if is_training and (is_impossible or not answers):
+            answers, is_impossible = (), True
+        paragraph = contexts.setdefault(row["context"], len(contexts))
+        return Question(qas_id, row["question"], paragraph, answers, is_impossible)
+
+    questions: list[Question] = []
+    ids: set[str] = set()
+    done = "; the target is position 0" * is_training
+    unanswerable = f"no answer in the context, although `squad_version`=1 needs answers{done}"
+    for question in Schema(make, [_FIELDS]).each(rows, TRAIN if is_training else TEST):
+        if question.qas_id in ids:
+            if not is_training:
+                raise UserError(
+                    f"{path}: two questions have the same id, {shown(question.qas_id)}. Answers "
+                    "are written by id. Change one of them."
+                )
+            report.add("the id of another question, kept", question.qas_id)
+        if version == 1 and question.is_impossible:
+            report.add(unanswerable, question.qas_id)
+        ids.add(question.qas_id)
+        questions.append(question)
+    if is_training and all(question.is_impossible for question in questions):
         raise UserError(
             f"{path}: no question has an answer, so there is nothing to learn. Train on a file "
             "with answers, such as SQuAD 1.1 (`squad_version`=1) or 2.0 (`squad_version`=2). The "
-            f"keys of the first question: {listed(data.keys)}."
+            f"keys of the questions: {listed(rows.columns)}."
         )
-    issues.log()
-    return data
-
-
-def _read(path: str, version: int, is_training: bool, issues: DataIssues) -> SquadData:
-    questions: list[Question] = []
-    contexts: dict[str, int] = {}
-    places: dict[str, str] = {}  # by id
-    keys: list[str] = []
-    number, problem = 0, ""
-    for number, (paragraph, entry) in enumerate(_entries(path), 1):
-        if number == 1:
-            keys = [*entry.members()]
-            layout = "one question per row" if entry is paragraph else "paragraphs with questions"
-            ids = "" if _find(entry, "id") else "; the ids are numbers from 1"
-            logging.info("Reading %s as SQuAD (%s: %s%s)", path, layout, listed(keys), ids)
-        qas_id, place = str(number), f"{entry.where}: {entry.keys}".removesuffix(": ")
-        try:
-            qas_id = str(id_of(entry, number))
-            context, asked = text_of(paragraph, "context"), text_of(entry, "question")
-            answers, is_impossible = _answers_of(entry), _is_impossible(entry)
-            if is_training and not is_impossible:
-                where = f"{place} (id {qas_id[:60]!r})"
-                answers, remarks = _answer_to_train(answers, context, where, version)
-                for remark in remarks:
-                    issues.add(remark, qas_id)
-        except UserError as error:
-            done = "skipped" if is_training else "neither answered nor scored"
-            wanted = f" Expected: {WANTED}." if isinstance(error, JsonError) else ""
-            first = str(error).removeprefix(f"{path}: ").removesuffix(".")
-            problem = problem or f"an error, {done}; the first: {first}"
-            issues.add(problem, qas_id, f"{error}{wanted}")
-            continue
-        if places.setdefault(qas_id, place) != place:
-            if not is_training:  # answers are written by id
-                raise JsonError(f"{places[qas_id]} and {place} have the same id, {shown(qas_id)}.")
-            issues.add("the id of another question, kept", qas_id)
-        if is_training and (is_impossible or not answers):
-            answers, is_impossible = (), True
-        index = contexts.setdefault(context, len(contexts))
-        questions.append(Question(qas_id, asked, index, answers, is_impossible))
-        if version == 1 and is_impossible:
-            done = "; the target is position 0" * is_training
-            kind = f"no answer in the context, although `squad_version`=1 needs answers{done}"
-            issues.add(kind, qas_id)
-    if not number:
-        raise JsonError(f"{path} contains no question.")
-    issues.check(number)
-    return SquadData([*contexts], questions, path, keys)
+    return SquadData([*contexts], questions, path, rows.columns)
 
 
 def _answer_to_train(
@@ -252,8 +223,8 @@ def _answer_to_train(
     if not text.strip():
         if version == 1:
             raise UserError(
-                f"{where} has no answer, but `squad_version`=1 needs one for training, as one of "
-                f"{listed(_NAMES['answers'])}. Use `squad_version`=2 if some questions have none."
+                f"{where} has no answer, but `squad_version`=1 needs one for training, in "
+                f"{listed(_FIELDS['answers'].names)}. Use `squad_version`=2 if some have none."
             )
         return (), [*remarks, "no answer; treated as unanswerable"]
     found = locate_answer(context, text, start)

@@ -14,8 +14,8 @@ from absl import logging
 
 from albert_tf.data.errors import UserError
 from albert_tf.data.parallel import OrderedMap, progress, worker_processes
+from albert_tf.data.rows import count_rows
 from albert_tf.data.sequences import TokenSequences, starts_of
-from albert_tf.data.tables import DataIssues
 from albert_tf.squad.data import Question, SquadData
 from albert_tf.tokenization.base import Tokenizer
 from albert_tf.tokenization.piece_counts import counting
@@ -339,7 +339,6 @@ def _labels(data: SquadData, tokens: _Tokens, windows: Windows) -> dict[str, np.
 
 
 def _warn_of_questions(data: SquadData, indices: Sequence[int], what: str) -> None:
-    issues = DataIssues(data.path, "id")
-    for index in indices:
-        issues.add(what, data.questions[index].qas_id)
-    issues.log()
+    if indices:
+        names = [data.questions[index].qas_id for index in indices]
+        logging.warning("%s: %s", data.path, count_rows("id", what, names))

@@ -22,6 +22,7 @@ from albert_tf.checkpoints.loading import build_kind, check_model, open_with_tok
 from albert_tf.checkpoints.stored_task import THRESHOLD, StoredTask
 from albert_tf.data.arguments import as_list, as_texts, check_same_length, check_whole_number
 from albert_tf.data.errors import UserError
+from albert_tf.data.rows import count_rows
 from albert_tf.data.streams import (
     is_regular_file,
     open_input,
@@ -31,7 +32,6 @@ from albert_tf.data.streams import (
     write_lines,
 )
 from albert_tf.data.strict_json import JsonValue, parse_json
-from albert_tf.data.tables import DataIssues
 from albert_tf.finetuning.predictor import Predictor, new_predictor
 from albert_tf.modeling.models import (
     AlbertForQuestionAnswering,
@@ -44,7 +44,7 @@ from albert_tf.squad.answers import (
     AnswerSettings,
     SquadAnswers,
 )
-from albert_tf.squad.data import WANTED, Question, SquadData, id_of, questions_in, text_of
+from albert_tf.squad.data import WANTED, Question, SquadData, plain_question, questions_in
 from albert_tf.squad.features import SquadFeatures, check_lengths, squad_features
 from albert_tf.tokenization.base import Tokenizer
 from albert_tf.tokenization.piece_counts import counting
@@ -72,13 +72,16 @@ def read_plain_questions(
     message names `path` and the line or the keys.
     """
     number = 0
-    for values in _json_values(lines, source_name(path)):
+    source = source_name(path)
+    for group in _documents(lines):
         questions: list[PlainQuestion] = []
         try:
-            for paragraph, entry in chain.from_iterable(map(questions_in, values)):
-                number += 1
-                context, text = text_of(paragraph, "context"), text_of(entry, "question")
-                questions.append(PlainQuestion(id_of(entry, number), context, text))
+            for line, data in group:
+                where = source if b"\n" in data else f"{source}: line {line}"
+                content = JsonValue(parse_json(data, source, line=line), where)
+                for row in questions_in(content):
+                    number += 1
+                    questions.append(PlainQuestion(*plain_question(row, number)))
         except ValueError as error:
             if questions:
                 yield questions
@@ -87,25 +90,19 @@ def read_plain_questions(
             yield questions
 
 
-def _json_values(lines: Iterable[Sequence[bytes]], source: str) -> Iterator[Iterable[JsonValue]]:
-    """Yields the values of each group of JSON Lines, or of a document in several lines."""
+def _documents(lines: Iterable[Sequence[bytes]]) -> Iterator[list[tuple[int, bytes]]]:
+    """Yields the numbers and contents of the lines of each group. A document becomes one line."""
     number = 1
-    is_first = True
     groups = iter(lines)
+    is_first = True
     for group in groups:
-        first = next((line.strip() for line in group if line.strip()), None)
-        if first is not None and is_first:
+        found = [(n, line) for n, line in enumerate(group, number) if line.strip()]
+        if found and is_first:
             is_first = False
-            first = first.removeprefix(codecs.BOM_UTF8)
+            first = found[0][1].strip().removeprefix(codecs.BOM_UTF8)
             if first.startswith(b"[") or (first.startswith(b"{") and not first.endswith(b"}")):
-                data = b"\n".join(chain(group, *groups))
-                yield (JsonValue(parse_json(text, source, line=number), source) for text in [data])
-                return
-        yield (
-            JsonValue(parse_json(line, source, line=n), f"{source}: line {n}")
-            for n, line in enumerate(group, number)
-            if line.strip()
-        )
+                found = [(number, b"\n".join(chain(group, *groups)))]
+        yield found
         number += len(group)
 
 
@@ -158,7 +155,7 @@ def select_answers(
 
 
 class Answerer:
-    """Answers groups of questions; `issues` counts truncated questions."""
+    """Answers groups of questions."""
 
     def __init__(
         self, predictor: Predictor, tokenizer: Tokenizer, settings: AnswerSettings
@@ -167,7 +164,7 @@ class Answerer:
         self.tokenizer = tokenizer
         self.settings = settings
         self.num_questions = 0
-        self.issues = DataIssues("questions", "id")
+        self.cut_questions: list[str] = []  # ids of truncated questions
 
     def answer_group(self, questions: Sequence[PlainQuestion]) -> list[QuestionAnswer]:
         """Answers questions in shared batches; memory use grows with their number."""
@@ -181,11 +178,7 @@ class Answerer:
         features = squad_features(
             data, self.tokenizer, **settings.lengths, is_training=False, is_logged=False
         )
-        for index in features.cut_questions:
-            self.issues.add(
-                f"a question longer than `max_query_length`={settings.max_query_length}, truncated",
-                str(questions[index].question_id),
-            )
+        self.cut_questions += [str(questions[n].question_id) for n in features.cut_questions]
         description = f"answering from question {self.num_questions + 1}"
         answers = select_answers(
             data, features, self._predictor, settings, description, whole_words=True
@@ -203,6 +196,13 @@ class Answerer:
                 best = text, probability, start, end
             found.append(QuestionAnswer(*best, odds, n_best))
         return found
+
+    def log(self, unit: str) -> None:
+        """Logs truncated questions."""
+        if self.cut_questions:
+            limit = f"`max_query_length`={self.settings.max_query_length}"
+            what = f"a question longer than {limit}, truncated"
+            logging.warning("questions: %s", count_rows(unit, what, self.cut_questions))
 
 
 class QuestionAnswerer(Answerer):
@@ -318,10 +318,10 @@ class QuestionAnswerer(Answerer):
         asked, texts = as_texts("questions", questions), as_texts("contexts", contexts)
         check_same_length("contexts", texts, "questions", asked)
         plain = [PlainQuestion(n, *row) for n, row in enumerate(zip(texts, asked, strict=True), 1)]
-        self.num_questions, self.issues = 0, DataIssues("questions", "number")
+        self.num_questions, self.cut_questions = 0, []
         groups = regrouped([plain], _QUESTIONS_AT_ONCE)
         answers = [answer for group in groups for answer in self.answer_group(group)]
-        self.issues.log()
+        self.log("number")
         return answers
 
 
@@ -330,8 +330,8 @@ def _columns_of(rows: Any) -> tuple[list[str], list[str] | None]:
     content = rows if isinstance(rows, dict) else as_list("questions", rows, "texts or rows")
     if isinstance(content, list) and isinstance(content[0], str):
         return content, None
-    pairs = [*questions_in(JsonValue(content, "questions"))]
-    return [text_of(e, "question") for _, e in pairs], [text_of(p, "context") for p, _ in pairs]
+    found = [plain_question(row, 0) for row in questions_in(JsonValue(content, "questions"))]
+    return [question for _, _, question in found], [context for _, context, _ in found]
 
 
 def check_questions(path: str, tokenizer: Tokenizer) -> None:
@@ -366,4 +366,4 @@ def answer_file(path: str, answerer: Answerer, output_path: str | None = None) -
             write_lines(output_path, map(answers, parts))
     finally:
         logging.info("Answered %d questions", answerer.num_questions)
-        answerer.issues.log()
+        answerer.log("id")

@@ -83,11 +83,11 @@ GOOD = json.dumps(ENTRIES[0])
     [
         ("hello", r"file .*JSON: .* at line 1, column 1\."),
         (f'{GOOD}\n\n{{"context": "a" "question"}}', r"JSON: .* at line 3, column 17\."),
-        (f'[{GOOD}, {{"question": "a"}}]', r"file: \[1\]\.context is missing"),
+        (f'[{GOOD}, {{"question": "a"}}]', r"line 1: \[1\]\.context is missing"),
         ('{"context": "", "question": "", "id": 1.5}', r"line 1: id must .*Received: 1\.5"),
         (
             '{"data": [{"paragraphs": [{"context": "", "qas": [{"question": "a"}, {}]}]}]}',
-            r"data\[0\]\.paragraphs\[0\]\.qas\[1\]\.question is missing",
+            r"\[0\]\.paragraphs\[0\]\.qas\[1\]\.question is missing",
         ),
         (f'{GOOD}\n{{"context": "caf\udce9"}}', "file is not UTF-8 text: line 2 .*0xe9"),
     ],

@@ -62,6 +62,10 @@ LAYOUTS = {
     },
     "flat.json": [
         {**ROW, "answer_text": "a river", "answer_start": 12},
+        {**OTHER, "answer_text": "Lisbon", "answer_start": 21},
+    ],
+    "dotted.json": [
+        {**ROW, "answers.text": ["a river"], "answers.answer_start": [12]},
         {**OTHER, "answers.text": ["Lisbon"], "answers.answer_start": [21]},
     ],
     "marks.json": [
@@ -100,140 +104,64 @@ def test_other_layouts_are_read(tmp_path, name):
     ]
 
 
-@pytest.mark.parametrize("is_training", [True, False])
-def test_questions_without_ids_are_numbered(tmp_path, caplog, is_training):
-    caplog.set_level("INFO", logger="absl")
-    rows = [{key: row[key] for key in row if key != "id"} for row in ROWS]
-    data = read(tmp_path, rows, is_training=is_training)
-    assert [question.qas_id for question in data.questions] == ["1", "2"]
-    (message,) = caplog.messages
-    keys = "'title', 'context', 'question', 'answers'"
-    assert f"as SQuAD (one question per row: {keys}; the ids are numbers from 1)" in message
-
-
-def test_whole_numbers_may_be_floats(tmp_path):  # as in an edition of CMRC 2018
-    whole = squad(entry(7, answers=[("a river", 12)]), entry(11))
-    written_as_floats = squad(entry(7.0, answers=[("a river", 12.0)]), entry(11))
-    data = read(tmp_path, "\ufeff" + json.dumps(written_as_floats))
-    assert data == read(tmp_path, whole)
-    assert [question.qas_id for question in data.questions] == ["7", "11"]
-    assert isinstance(data.questions[0].answers[0][1], int)
-
-
-def test_answers_to_predict_are_unchanged(tmp_path, caplog):
-    answers = [("a river", 12), ("river", 13), ("nowhere", 900), ("", 0)]
-    without = entry("b")
-    del without["answers"]
-    none = {**entry("c"), "answers": None}
-    data = read(tmp_path, squad(entry("a", answers=answers), without, none), is_training=False)
-    assert [question.answers for question in data.questions] == [tuple(answers), (), ()]
-    assert not any(question.is_impossible for question in data.questions)
-    assert not caplog.messages
-
-
-def test_unanswerable_questions(tmp_path, caplog):
-    value = squad(
-        entry("a"),
-        entry("b", answers=[], is_impossible=True),
-        entry("c", answers=[("a river", 12)], is_impossible=True),
-        entry("d", answers=[]),
-        entry("e", answers=[("", 3)]),
-    )
-    data = read(tmp_path, value, version=2)
-    assert [question.is_impossible for question in data.questions] == [False] + [True] * 4
-    assert all(not question.answers for question in data.questions[1:])
-    assert len(caplog.messages) == 1
-    assert "rows=2 with no answer; treated as unanswerable (ids d, e)" in caplog.messages[0]
-    dev = read(tmp_path, value, version=2, is_training=False)
-    assert [question.is_impossible for question in dev.questions] == [0, 1, 1, 0, 0]
-    assert dev.questions[2].answers == (("a river", 12),)
-
-
-@pytest.mark.parametrize("is_training", [True, False])
-def test_unanswerable_questions_in_version_1_are_reported(tmp_path, caplog, is_training):
-    newer = squad(entry("a"), entry("b", answers=[], is_impossible=True))
-    read(tmp_path, newer, is_training=is_training)
-    assert len(caplog.messages) == 1
-    assert "`squad_version`=1" in caplog.messages[0]
-    assert "(id b)" in caplog.messages[0]
-    assert ("target" in caplog.messages[0]) == is_training
-    read(tmp_path, newer, version=2)
-    assert len(caplog.messages) == 1
-
-
-@pytest.mark.parametrize(
-    ("answer", "taken", "warnings"),
-    [
-        (("Tejo", 40), ("Tejo", 40), []),
-        (("Tejo", 39), ("Tejo", 40), ["an incorrect answer_start, corrected"]),
-        (("a river", -1), ("a river", 12), ["using the only occurrence"]),
-        (("tejo", 4), ("Tejo", 4), ["differs in case or form"]),
-        (("RIVER", 0), ("river", 14), ["corrected", "differs in case or form"]),
-    ],
-)
-def test_position_of_the_answer(tmp_path, caplog, answer, taken, warnings):
-    data = read(tmp_path, squad(entry(answers=[answer])))
-    assert data.questions[0].answers == (taken,)
-    assert len(caplog.messages) == len(warnings)
-    for message, warning in zip(caplog.messages, warnings, strict=True):
-        assert warning in message
-        assert "(id a)" in message
-
-
-NOWHERE = {"answers": [{"text": "nowhere", "answer_start": 3}]}
-UNUSABLE = [
-    (
-        NOWHERE,
-        "'nowhere' does not occur in the context of 45 characters, neither at `answer_start`=3",
-    ),
-    ({"question": None}, "question must be text. Received: None"),
-    ({"answers": []}, "has no answer, but `squad_version`=1 needs one"),
-    ({"answers": [{"text": 3}]}, "answers[0].text must be text"),
+TEJO, AGAIN, ANSWERED = ("Tejo", 4), ("Tejo", 40), ("a river", 12)
+NOWHERE, EMPTY = ("nowhere", 3), ("", 0)
+SOME = [
+    entry("a"),
+    entry("b", answers=[], is_impossible=True),
+    entry("c", is_impossible=True),
+    entry("d", answers=[]),
+    entry("e", answers=[("", 3)]),
 ]
+NAMELESS = [{"question": RIVER, "answers": [{"text": "a river"}]}, entry("b", answers=[])]
+SEVEN = [entry(name, answers=[TEJO, ANSWERED]) for name in "abcdefg"]
+TWICE = [entry("a"), entry("b"), entry("a")]
+GOOD = [entry(str(number)) for number in range(99)]
+LOST = [*GOOD[:7], entry("x", answers=[NOWHERE]), *GOOD[7:]]
+TRAIN, TRAIN_2, DEV, DEV_2 = (1, True), (2, True), (1, False), (2, False)
+CASES = [
+    ([entry("a", answers=[ANSWERED, NOWHERE, EMPTY])], DEV, {"a": (ANSWERED, NOWHERE, EMPTY)}, []),
+    ([{**entry("a"), "answers": None}], DEV, {"a": ()}, []),
+    ([entry(7.0), entry(11)], TRAIN, {"7": (ANSWERED,), "11": (ANSWERED,)}, []),
+    ([entry("a", answers=[("Tejo", 4.0)])], DEV, {"a": (TEJO,)}, []),
+    (NAMELESS, TRAIN_2, {"1": (ANSWERED,), "b": (None,)},
+     ["only occurrence (id 1)", "no answer; treated as unanswerable (id b)"]),
+    (SOME, TRAIN_2, {"a": (ANSWERED,), **dict.fromkeys("bcde", (None,))},
+     ["rows=2 with no answer; treated as unanswerable (ids d, e)"]),
+    (SOME, DEV_2, {"b": (None,), "c": (ANSWERED, None), "d": (), "e": (("", 3),)}, []),
+    (SOME[:2], TRAIN, {"b": (None,)}, ["=1 needs answers; the target is position 0 (id b)"]),
+    (SOME[:2], DEV, {"b": (None,)}, ["although `squad_version`=1 needs answers (id b)"]),
+    (SEVEN, TRAIN, dict.fromkeys("abcdefg", (TEJO,)),
+     ["rows=7 with several answers; using the first (ids a, b, c, d, e, ...)"]),
+    ([entry("a", answers=[AGAIN])], TRAIN, {"a": (AGAIN,)}, []),
+    ([entry("a", answers=[("Tejo", 39)])], TRAIN, {"a": (AGAIN,)}, ["answer_start, corrected"]),
+    ([entry("a", answers=[("tejo", 4)])], TRAIN, {"a": (TEJO,)}, ["differs in case or form"]),
+    ([entry("a", answers=[("RIVER", 0)])], TRAIN, {"a": (("river", 14),)},
+     ["an incorrect answer_start, corrected", "differs in case or form"]),
+    (TWICE, TRAIN, {"a": (ANSWERED,)}, ["rows=1 with the id of another question, kept (id a)"]),
+    (LOST, TRAIN, {"x": ...}, ["malformed values, skipped (id x). The first: "]),
+    (LOST, DEV, {"x": (NOWHERE,)}, []),
+    ([*GOOD, {**entry("x"), "question": None}], DEV, {"x": ...}, ["qas[99] has no 'question'"]),
+    ([*GOOD, entry("x", answers=[])], TRAIN, {"x": ...}, ["'x' has no answer, but"]),
+]  # fmt: skip
 
 
-@pytest.mark.parametrize(("change", "reason"), UNUSABLE)
-def test_few_unusable_questions_are_skipped(tmp_path, caplog, change, reason):
-    good = [entry(str(number)) for number in range(99)]
-    data = read(tmp_path, squad(*good[:7], {**entry("bad"), **change}, *good[7:]))
-    assert [question.qas_id for question in data.questions] == [str(n) for n in range(99)]
-    (message,) = caplog.messages
-    assert "rows=1 with an error, skipped; the first: data[0]" in message
-    assert reason in message
-    assert message.endswith("(id bad)")
-    with pytest.raises(ValueError, match=r"1 of 99\. At most 1%") as caught:
-        read(tmp_path, squad(*good[:98], {**entry("bad"), **change}))
-    assert reason in str(caught.value)
-    assert "=-1" not in str(caught.value)
+@pytest.mark.parametrize(("entries", "how", "expected", "warnings"), CASES)
+def test_answers_and_warnings(tmp_path, caplog, entries, how, expected, warnings):
+    """Unanswerable questions end with `None`; `...` stands for skipped questions."""
+    questions = read(tmp_path, squad(*entries), *how).questions
+    found = {q.qas_id: q.answers + (None,) * q.is_impossible for q in questions}
+    assert {name: found.get(name, ...) for name in expected} == expected
+    assert len(questions) == len(entries) - [*expected.values()].count(...)
+    assert len(caplog.messages) == len(warnings)
+    assert all(map(str.__contains__, caplog.messages, warnings)), caplog.messages
 
 
-def test_questions_to_predict_are_not_lost_silently(tmp_path, caplog):
-    good = [entry(str(number)) for number in range(98)]
-    value = squad(*good, {**entry("b"), **NOWHERE}, {**entry("c"), "question": None})
-    data = read(tmp_path, value, is_training=False)
-    assert len(data.questions) == 99
-    assert "rows=1 with an error, neither answered nor scored; the first: data[0]" in caplog.text
-    with pytest.raises(ValueError, match=r"qas\[0\] and .*qas\[1\] have the same id, 'a'"):
-        read(tmp_path, squad(entry("a"), entry("a")), is_training=False)
-    assert len(read(tmp_path, squad(entry("a"), entry("a"))).questions) == 2
-    assert "rows=1 with the id of another question, kept (id a)" in caplog.text
-
-
-@pytest.mark.parametrize("version", [1, 2])
-def test_training_needs_questions_with_answers(tmp_path, version):
-    value = squad(*(entry(name, answers=[], is_impossible=True) for name in "abc"))
-    with pytest.raises(ValueError, match=r"no question has an answer.*SQuAD 1\.1.*2\.0.*'answers'"):
-        read(tmp_path, value, version=version)
-    assert len(read(tmp_path, value, version=version, is_training=False).questions) == 3
-
-
-def test_one_answer_is_trained_on(tmp_path, caplog):
-    value = squad(*(entry(name, answers=[("Tejo", 4), ("a river", 12)]) for name in "abcdefg"))
-    data = read(tmp_path, value)
-    assert all(question.answers == (("Tejo", 4),) for question in data.questions)
-    assert len(caplog.messages) == 1
-    assert "rows=7 with several answers" in caplog.messages[0]
-    assert "(ids a, b, c, d, e, ...)" in caplog.messages[0]
+def test_the_log_names_the_columns(tmp_path, caplog):
+    caplog.set_level("INFO", logger="absl")
+    read(tmp_path, ROWS)
+    columns = "context: 'context', question: 'question', id: 'id', answers: 'answers'"
+    assert f"as JSON ({columns}, starts: 'answers.answer_start', not used: 'title')" in caplog.text
 
 
 def test_lone_surrogates_do_not_move_answers(tmp_path):
@@ -241,36 +169,38 @@ def test_lone_surrogates_do_not_move_answers(tmp_path):
         entry("\ud800", "\ud800", [("b\ud800", 4)]), context="a\ud83d\ude00\udc00 b\ud800"
     )
     data = read(tmp_path, value)
-    assert (data.questions[0].qas_id, data.questions[0].question) == ("\ufffd", "\ufffd")
+    assert data.questions[0] == Question("\ufffd", "\ufffd", 0, (("b\ufffd", 4),), False)
     assert data.contexts == ["a😀\ufffd b\ufffd"]
-    assert data.questions[0].answers == (("b\ufffd", 4),)
 
 
-BROKEN_FILES = {
-    "invalid.json": ('{"data": [\n  {"paragraphs": [}]}', ["JSON", "line 2, column 19"]),
-    "empty.json": ("", ["empty"]),
-    "unasked.json": (squad(), ["contains no question"]),
-    "number.json": ({"data": [3]}, ["data[0] must be an object"]),
-    "words.conll": ("The O\nTejo B-LOC\n", ["not valid JSON", "`question`"]),
-    "labels.csv": ("text_a,label\nx,1\n", ["line 2", "'text_a', 'label'", "`context`"]),
-    "ragged.csv": ("context,question\nLisbon, on the Tejo,What?\n", ["line 2", "at most 2 cells"]),
-    "labels.jsonl": ('{"text_a": "x"}\n{"text_a": "y"}', ["line 1", "'text_a'", "`context`"]),
-    "lengths.json": (
-        {**ROW, "answers": {"text": ["a", "b"], "answer_start": [1]}},
-        ["answers must be an object with lists of the same length"],
-    ),
-    "start.json": (
-        squad({**entry("b"), "answers": [{"text": "x", "answer_start": "3"}]}),
-        ["answers[0].answer_start", "'3'"],
-    ),
-}
+NONE = squad(*(entry(name, answers=[], is_impossible=True) for name in "abc"))
+UNEQUAL = {**ROW, "answers": {"text": ["a", "b"], "answer_start": [1]}}
+TEXT_START = squad({**entry("b"), "answers": [{"text": "x", "answer_start": "3"}]})
+ERRORS = [
+    ("invalid.json", '{"data": [\n  {"paragraphs": [}]}', TRAIN, ["JSON", "line 2, column 19"]),
+    ("empty.json", "", TRAIN, ["empty"]),
+    ("unasked.json", squad(), TRAIN, ["contains no question"]),
+    ("number.json", {"data": [3]}, DEV, ["'context'", "Its columns: 'data'"]),
+    ("words.conll", "The O\nTejo B-LOC\n", TRAIN, ["not valid JSON", "`question`"]),
+    ("labels.csv", "text_a,label\nx,1\n", TRAIN, ["'text_a', 'label'", "'context'"]),
+    ("long.csv", "context,question\nLisbon, on the Tejo,What?\n", DEV, ["line 2", "3 instead"]),
+    ("labels.jsonl", '{"text_a": "x"}\n{"text_a": "y"}', TRAIN, ["'text_a'", "'context'"]),
+    ("unequal.json", UNEQUAL, TRAIN, ["line 1", "answers.text must be text. Received: ['a', 'b']"]),
+    ("start.json", TEXT_START, TRAIN, ["answers[0].answer_start", "'3'"]),
+    ("text.json", squad({**entry(), "answers": [{"text": 3}]}), DEV, ["[0].text must be text"]),
+    ("few.json", squad(*GOOD[:98], *LOST[7:8]), TRAIN,
+     ["'nowhere'", "45 characters, neither at `answer_start`=3", "1 of 99. At most 1%"]),
+    ("found.json", squad(entry(answers=[("nowhere", -1)])), TRAIN, ["characters. Correct"]),
+    ("twice.json", squad(*TWICE), DEV, ["the same id, 'a'"]),
+    ("none.json", NONE, TRAIN, ["no question has an answer", "SQuAD 1.1", "2.0", "'answers'"]),
+    ("none.json", NONE, TRAIN_2, ["no question has an answer", "'answers'"]),
+]  # fmt: skip
 
 
-@pytest.mark.parametrize("name", BROKEN_FILES)
-def test_errors_name_the_file_and_the_keys(tmp_path, name):
-    value, words = BROKEN_FILES[name]
+@pytest.mark.parametrize(("name", "value", "how", "words"), ERRORS)
+def test_errors_name_the_file_and_the_problem(tmp_path, name, value, how, words):
     with pytest.raises(ValueError, match=name) as caught:
-        read(tmp_path, value, name=name)
+        read(tmp_path, value, *how, name)
     message = str(caught.value)
     assert len(message) < 1000
     assert all(word in message for word in words), message
