@@ -266,7 +266,9 @@ def _json_rows(path: str, text: str, lists: Sequence[str], wanted: str) -> Rows:
     if not found:
         raise UserError(f"{path} contains no rows.")
     if not columns and isinstance(found[0][1], UserError):
-        raise problem or found[0][1]
+        raise (
+            found[0][1] if path.lower().endswith((".jsonl", ".ndjson")) else problem or found[0][1]
+        )
     return Rows(path, kind, [*columns], _values(path, unit, found), unit)
 
 
@@ -327,7 +329,8 @@ def rows_of(value: Any, lists: Sequence[str] = ()) -> list[dict[str, Any]] | Non
     index; or rows by index. An object is not a table, but a row, if a column in `lists` has texts.
     """
     parts = [*value.values()] if isinstance(value, dict) else []
-    if any(isinstance(cell, str) for name in lists if parts for cell in value.get(name) or ()):
+    lists = [name for name in lists if parts and isinstance(value.get(name), list)]
+    if any(str in map(type, value[name]) for name in lists):
         return None
     match value:
         case {"columns": [*columns], "data": [*data]} if _are(list, data):

@@ -1,13 +1,13 @@
-"""Sentences with labeled words, in JSON or in columns as in CoNLL.
+"""Sentences with labeled words: rows of JSON files and tables, or columns as in CoNLL.
 
-`.jsonl`, `.ndjson` and `.json` files contain one object per line, or one JSON value with all
-objects. An object has the following keys, or the names that other tools use instead:
+Each row of `.jsonl`, `.ndjson`, `.json` and `.csv` files, see `read_rows`, has the following keys,
+or the names that other tools use instead:
 
 * `tokens` and optionally `labels`: lists of texts of equal length; or
 * `text` and optionally `entities`: a list of `{"start": 0, "end": 4, "label": "PER"}` in characters
   (code points), end exclusive. The text is split into words, see `split_words`.
 
-If an object contains both kinds of keys, `tokens` and `labels` are read.
+If a row contains both kinds of keys, `tokens` and `labels` are read.
 
 All other files contain one word per line, and blank lines between sentences. Files to predict may
 also contain texts, one per line, see `recognize_kind`.
@@ -25,19 +25,18 @@ also contain texts, one per line, see `recognize_kind`.
 import json
 import re
 from bisect import bisect_left, bisect_right
-from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from itertools import chain, islice
 from typing import Any, Final, NamedTuple
 
+from absl import logging
+
 from albert_tf.data.errors import UserError
 from albert_tf.data.files import decode_utf8, encoding_error
 from albert_tf.data.filled_table import FilledTable
-from albert_tf.data.rows import JSON_LINES, format_of, read_text
-from albert_tf.data.rows import parse_row as json_object
+from albert_tf.data.rows import TSV, Rows, find_value, format_of, literal, parse_row, read_rows
 from albert_tf.data.streams import is_regular_file, open_input, read_lines, source_name
-from albert_tf.data.strict_json import JsonError, JsonValue, is_encodable, shown
-from albert_tf.data.tables import DataIssues, json_objects
+from albert_tf.data.strict_json import JsonValue, is_encodable, listed, shown
 from albert_tf.labels import label_cell
 from albert_tf.token_classification.labels import OUTSIDE, Sentence, entities
 from albert_tf.tokenization.word_piece import spread_words
@@ -45,24 +44,28 @@ from albert_tf.tokenization.word_piece import spread_words
 # The same value for lists and files, so that both have the same batches and rounding errors.
 SENTENCES_AT_ONCE = 1024
 Prediction = tuple[Sequence[str], Sequence[float]]  # labels and probabilities of words
-_DOCUMENT = "-DOCSTART-"
 _NO_WORD = re.compile(r"[0-9]+[-.][0-9]+")  # ids of multiword and empty-node rows in CoNLL-U
+_NO_LABEL = "_"  # of these rows
 # Comments of CoNLL-U. They contain no tabs, unlike rows.
 _COMMENT = re.compile(r"# +(?:new(?:doc|par)(?: +id +=[^\t]*| *)|[^\s=]+ +=(?: [^\t]*)?)")
 _CONLLU_COLUMNS = 10
 _BLANKS = " \t"
-# Keys of objects in this and other formats (datasets, doccano, Label Studio, prodigy, spaCy).
+# Keys of rows in this and other formats (datasets, doccano, Label Studio, prodigy, spaCy).
 _TOKENS = ("tokens", "words")
 _LABELS = ("labels", "label", "tags", "ner_tags", "pos_tags")
 _TEXTS = ("text", "sentence")
 _ENTITIES = ("entities", "labels", "label", "spans")
 _ENTITY_KEYS = (("start", "start_offset"), ("end", "end_offset"), ("label", "type", "labels"))
 COLUMNS, TEXTS = "columns", "raw texts"
-_LINES_TO_RECOGNIZE, _LONGEST_WORD = 1000, 4
+_LINES_TO_CHECK = 1000
+_MALFORMED = "malformed values, skipped"
 _WANTED = (
     'an object such as {"tokens": ["..."], "labels": ["..."]} or {"text": "...", "entities": '
     '[{"start": 0, "end": 4, "label": "..."}]}'
 )
+# What a line contains. Comments are `_BLANK`.
+_ROW, _BLANK, _DOCUMENT, _RANGE, _BAD = "row", "", "-DOCSTART-", "range", "bad"
+_FILLERS = {_DOCUMENT: OUTSIDE, _RANGE: _NO_LABEL}  # in the column of predictions
 
 
 def read_sentences(
@@ -72,90 +75,105 @@ def read_sentences(
     label_column: int | None = -1,
     needs_labels: bool = False,
     kind: str | None = None,
-    issues: DataIssues | None = None,
 ) -> Iterator[Sentence]:
-    """Reads a file sentence by sentence; skips sentences without words.
+    """Reads a file sentence by sentence; skips sentences without words. Logs malformed rows.
 
     `path` is "-" for the standard input. Columns are numbered from 0, or backwards from -1. A file
     without `label_column`, or with a single column, has no labels. If `label_column` is `None`,
-    labels are not read. For `kind` see `recognize_kind`. Malformed lines are skipped and added to
-    `issues`. Raises ValueError, with the file and the line, if the file is missing, contains no
-    words, or more than 1% of its lines are malformed, or if `needs_labels` is true and a label is
-    missing.
+    labels are not read. If `needs_labels` is true, sentences without labels are skipped. For `kind`
+    see `recognize_kind`. Raises ValueError, with the file and the line, if the file is missing,
+    contains no words, or more than 1% of its rows are malformed, or if `needs_labels` is true and
+    there are no labels.
     """
-    issues = issues or DataIssues(path)
-    num_rows = 0
-    for lines, sentence in _parts(path, token_column, label_column, kind, issues):
+    rows, parts = _parts(path, token_column, label_column, kind)
+    report = rows.report
+    num_rows = num_sentences = num_numbers = 0
+    for lines, sentence in parts:
         if sentence is None:
             continue
         num_rows += len(sentence.lines) or 1
         if needs_labels and sentence.labels is None:
-            missing = f"no labels in column `label_column`={label_column}"
-            if format_of(path) == JSON_LINES:
-                missing = 'no "labels"' if sentence.text is None else 'no "entities"'
-                missing += f" (its keys: {', '.join(lines[-1].content)})"
-            raise UserError(f"{sentence.guid} has {missing}. Label all sentences of this file.")
+            report.add("no label, skipped", lines[-1].number)
+            continue
+        num_sentences += 1
+        num_numbers += all(map(str.isdecimal, sentence.words))
         yield sentence
-    issues.check(num_rows + sum(map(len, issues.locations.values())))
-    if not num_rows:
-        raise UserError(f"{path} contains no words.")
+    report.check(num_rows + len(report.errors))
+    known = {*_TOKENS, *_LABELS, *_TEXTS, *_ENTITIES}
+    unused = [column for column in rows.columns if column not in known]
+    found = f"{rows.format}{f' (not used: {listed(unused)})' if unused else ''}"
+    if not num_sentences:
+        raise UserError(
+            f"{path}, read as {found}, contains no {'labels' if num_rows else 'words'}. Expected: "
+            f"columns as in CoNLL, or {_WANTED}."
+        )
+    logging.info("Reading %s as %s", path, found)
+    report.log()
+    if num_numbers > num_sentences / 2:
+        what = "the words are numbers. Is `token_column`=%d the column of the words?"
+        logging.warning(f"%s: {what}", path, token_column)
 
 
 def recognize_kind(path: str, labels: Collection[str], label_column: int) -> str:
-    """Returns how a file to predict is read: `JSON_LINES`, `COLUMNS` or `TEXTS`.
+    """Returns how a file to predict is read: as `TEXTS`, `COLUMNS`, or in a format of rows.
 
-    Files with the extension .txt or without one are texts, one per line, if the numbers of words
-    per line differ, and columns if there are tabs, known labels or single words. Raises ValueError
-    if this is unclear.
+    The extension decides; .txt files contain texts, one per line. Raises ValueError if there is no
+    extension, or if most lines of a .txt file contain tabs or known labels.
     """
-    if format_of(path) == JSON_LINES:
-        return JSON_LINES
     name = path.rpartition("/")[2].lower()
-    if "." in name and not name.endswith(".txt"):
-        return COLUMNS
-    head = [line.removesuffix("\r") for _, line in islice(_lines(path), _LINES_TO_RECOGNIZE)]
-    rows = [line for line in head if line.strip(_BLANKS)]
-    if any("\t" in row or row.startswith(_DOCUMENT) or _COMMENT.fullmatch(row) for row in rows):
-        return COLUMNS
-    cells = [_cells(row, tab=False) for row in rows]
-    width, count = Counter(map(len, cells)).most_common(1)[0] if rows else (1, 0)
-    if width > 1 and -width <= label_column < width:
-        found = [row[label_column] for row in cells if len(row) == width]
-        if 2 * sum(map(labels.__contains__, found)) > len(rows):
-            return COLUMNS
-    if count < 0.9 * len(rows) or (len(rows) == 1 and width > 1):
-        return TEXTS
-    if width > 1:
+    if "." not in name:
         raise UserError(
-            f"{path} may contain {width} columns or texts of {width} words. For columns, rename it "
-            "to end in .conll. For texts, use JSON Lines with `text`, or the standard input."
+            f"{path} needs a file name extension: .txt for texts, one per line; .conll for columns "
+            "of words; .jsonl for JSON Lines."
         )
-    # In languages without blanks, a line can be a sentence.
-    is_long = [len(split_words(row)) > _LONGEST_WORD or len(row) > 40 for row in rows]
-    return TEXTS if 2 * sum(is_long) > len(rows) else COLUMNS
+    if not name.endswith(".txt"):
+        return _kind_of(path)
+    lines = [line for _, line in islice(_lines(path), _LINES_TO_CHECK) if line.strip(_BLANKS)]
+    cells = [cell for line in lines for cell in line.split()[label_column:][:1]]
+    num_rows = sum(cell in labels for cell in cells)
+    if any(line.startswith(_DOCUMENT) for line in lines) or 2 * max(
+        num_rows, sum("\t" in line for line in lines)
+    ) > len(lines):
+        raise UserError(
+            f"{path} contains columns. Files to predict with the extension .txt contain texts, one "
+            "per line. Rename it to end in .conll."
+        )
+    return TEXTS
 
 
 class _Line(NamedTuple):
-    """A line of a file."""
+    """A line of a file, or a row of a table."""
 
     number: int
     text: str  # without the line feed
-    content: Any = None  # columns of a row with a word, or an object; `None` for other lines
-    filler: str | None = ""  # of the prediction column; `None` if the line is malformed
+    row: Any = None  # the columns of a word, or a `JsonValue`; `None` for other lines
+    filler: str = ""
 
 
-_NO_LABEL = "_"
+# The lines up to the end of a sentence; at the end, the remaining lines and `None`.
+_Part = tuple[list[_Line], Sentence | None]
 
 
 def _parts(
-    path: str, token_column: int, label_column: int | None, kind: str | None, issues: DataIssues
-) -> Iterator[tuple[list[_Line], Sentence | None]]:
-    """Yields each sentence with the lines up to its end, then the remaining lines with `None`."""
-    if kind == TEXTS or format_of(path) == JSON_LINES:
-        return _json_parts(path, label_column is not None, kind == TEXTS, issues)
-    if path.lower().endswith(".csv"):
-        raise UserError(f"{path}: words need columns separated by tabs. Save the file as .tsv.")
-    return _column_parts(path, token_column, label_column, issues)
+    path: str, token_column: int, label_column: int | None, kind: str | None
+) -> tuple[Rows, Iterator[_Part]]:
+    """Returns the format and the problems of a file, and its sentences with their lines."""
+    kind = kind or _kind_of(path)
+    rows = Rows(path, kind, [])
+    if kind == COLUMNS:
+        rows.format += f" (`token_column`={token_column}, `label_column`={label_column})"
+        return rows, _column_parts(rows, token_column, label_column)
+    if kind == TEXTS or _is_streamed(path):
+        lines = _row_lines(rows)
+    else:
+        rows = read_rows(path, lists=_TOKENS, wanted=_WANTED)
+        lines = (_Line(int(number), "", problem or row) for number, row, problem in rows.rows)
+    return rows, _row_parts(rows, lines, label_column is not None)
+
+
+def _kind_of(path: str) -> str:
+    kind = format_of(path)
+    return COLUMNS if kind in (None, TSV) else kind
 
 
 def _lines(path: str) -> Iterator[tuple[int, str]]:
@@ -179,181 +197,155 @@ def _cells(line: str, tab: bool) -> list[str]:
     return [cell for cell in line.replace("\t", " ").split(" ") if cell]
 
 
-def _column_lines(path: str, token_column: int, issues: DataIssues) -> Iterator[_Line]:
-    """Yields the lines of a file of columns."""
-    lines = _lines(path)
-    head: list[tuple[int, str]] = []
-    first = ""  # the first row; if all lines start with #, the last line
-    for number, line in lines:
-        head.append((number, line))
-        line = line.removesuffix("\r")
-        if line.strip(_BLANKS) and not (line.startswith(_DOCUMENT) or _COMMENT.fullmatch(line)):
-            first = line
-            if line[0] != "#":
-                break
+def _column_parts(rows: Rows, token_column: int, label_column: int | None) -> Iterator[_Part]:
+    path, lines = rows.path, _lines(rows.path)
+    head = [*islice(lines, _LINES_TO_CHECK)]
+    first = _first_row([text.removesuffix("\r") for _, text in head])
     tab = "\t" in first
-    width, first_number = len(_cells(first, tab)), head[-1][0] if head else 0
-    may_have_ranges = width >= _CONLLU_COLUMNS and tab and token_column % width
-    is_start = True
-    for number, text in chain(head, lines):
+    width = len(_cells(first, tab))
+    token, label = _indices(path, width, token_column, label_column) if first else (0, None)
+    has_ranges = width >= _CONLLU_COLUMNS and tab and token > 0
+    part: list[_Line] = []
+    words: list[_Line] = []
+    for number, text in chain(head, lines, [(0, "")]):
         line = text.removesuffix("\r")
         cells = _cells(line, tab)
-        is_word = False
-        filler: str | None = ""
-        if not line.strip(_BLANKS):
-            is_start = True
-        elif line.startswith(_DOCUMENT):
-            is_start = True
-            filler = OUTSIDE if len(cells) == width else ""
-        elif "\r" in line:
-            raise UserError(
-                f"line {number} of {path} contains a carriage return. Lines must end in \\n or "
-                "\\r\\n."
-            )
-        elif len(cells) == width and not (is_start and _COMMENT.fullmatch(line)):
-            is_range = may_have_ranges and _NO_WORD.fullmatch(cells[0])
-            if is_range and {*cells[_CONLLU_COLUMNS:]} <= {_NO_LABEL}:
-                filler = _NO_LABEL
-            else:
-                is_word, is_start = True, False
-        elif not (is_start and line[0] == "#"):
-            filler = None
-            issues.add(
-                "another number of columns, skipped",
-                number,
-                f"line {number} of {path} must have the {width} columns of line {first_number}, "
-                f"separated by {'tabs' if tab else 'blanks'}. Received {len(cells)}: {shown(line)}",
-            )
-        yield _Line(number, text, cells if is_word else None, filler)
-
-
-def _column_parts(
-    path: str, token_column: int, label_column: int | None, issues: DataIssues
-) -> Iterator[tuple[list[_Line], Sentence | None]]:
-    lines: list[_Line] = []
-    rows: list[_Line] = []  # lines with words
-    for line in chain(_column_lines(path, token_column, issues), [_Line(0, "")]):
-        if line.content is not None:
-            if not rows:
-                token, label = _indices(path, len(line.content), token_column, label_column)
-            if label is not None and not line.content[label].strip(_BLANKS):
-                where = f"line {line.number} of {path} has an empty label in `label_column`"
-                issues.add("no label, skipped", line.number, f"{where}={label_column}.")
-            else:
-                rows.append(line)
-        elif rows and line.filler not in (_NO_LABEL, None):
+        kind = _classify(line, cells, width, is_start=not words, has_ranges=has_ranges)
+        if kind == _ROW and (label is None or cells[label].strip(_BLANKS)):
+            words.append(_Line(number, text, cells))
+            part.append(words[-1])
+            continue
+        if words and kind in (_BLANK, _DOCUMENT):
             labels = None
             if label is not None:
-                labels = tuple(row.content[label].strip(_BLANKS) for row in rows)
-            words = tuple(row.content[token] for row in rows)
-            numbers = tuple(row.number for row in rows)
-            yield lines, Sentence(f"{path}:{numbers[0]}", words, labels, lines=numbers)
-            lines, rows = [], []
-        lines.append(line)
-    yield lines[:-1], None
+                labels = tuple(word.row[label].strip(_BLANKS) for word in words)
+            numbers = tuple(word.number for word in words)
+            guid, texts = f"{path}:{numbers[0]}", tuple(word.row[token] for word in words)
+            yield part, Sentence(guid, texts, labels, lines=numbers)
+            part, words = [], []
+        if kind in (_ROW, _BAD):
+            rows.report.add(
+                _MALFORMED,
+                number,
+                f"line {number} of {path} must have the {width} columns of the first row, "
+                f"separated by {'tabs' if tab else 'blanks'}, a label that is not empty, and no "
+                f"carriage return except at its end. Received {len(cells)}: {shown(line)}",
+            )
+        part.append(_Line(number, text, None, _FILLERS.get(kind, "")))
+    yield part[:-1], None
+
+
+def _first_row(lines: Iterable[str]) -> str:
+    """Returns the first row. If all rows start with #, it is the last one; "" if there is none."""
+    rows = [line for line in lines if line.strip(_BLANKS) and not line.startswith(_DOCUMENT)]
+    rows = [line for line in rows if not _COMMENT.fullmatch(line)]
+    return next((line for line in rows if line[0] != "#"), rows[-1] if rows else "")
+
+
+def _classify(line: str, cells: list[str], width: int, *, is_start: bool, has_ranges: bool) -> str:
+    """Returns the kind of a line; `is_start` is true before the first word of a sentence."""
+    is_row = len(cells) == width
+    if not line.strip(_BLANKS):
+        return _BLANK
+    if line.startswith(_DOCUMENT):
+        return _DOCUMENT if is_row else _BLANK
+    if is_start and line[0] == "#" and (not is_row or _COMMENT.fullmatch(line)):
+        return _BLANK
+    if not is_row or "\r" in line:
+        return _BAD
+    is_range = has_ranges and _NO_WORD.fullmatch(cells[0])
+    return _RANGE if is_range and {*cells[_CONLLU_COLUMNS:]} <= {_NO_LABEL} else _ROW
 
 
 def _indices(path: str, width: int, token: int, label: int | None) -> tuple[int, int | None]:
     """Returns the columns of words and labels, from 0. `None` if the file has no labels."""
-    if not -width <= token < width:
+    if label is not None and (width == 1 or not -width <= label < width):
+        label = None
+    if not -width <= token < width or (label is not None and (token - label) % width == 0):
         raise UserError(
             f"`token_column` must be from {-width} to {width - 1}, because {path} has {width} "
-            f"columns. Received: {token}"
+            f"columns, and differ from `label_column`={label}. Received: {token}"
         )
-    if label is None or width == 1 or not -width <= label < width:
-        return token % width, None
-    if token % width == label % width:
-        raise UserError(
-            f"`token_column` and `label_column` must be different columns of {path}, which has "
-            f"{width} columns. Received: {token} and {label}"
-        )
-    return token % width, label % width
+    return token % width, None if label is None else label % width
 
 
-def _json_lines(path: str, issues: DataIssues) -> Iterator[_Line]:
-    """Yields lines with objects. The lines are streamed if the first one is an object."""
-    lines = _lines(path)
-    head = list(islice(lines, 2))
-    rows: Iterable[tuple[int, str, Any]] = ()
-    if len(head) > 1 and isinstance(json_object(path, head[0][1], 1, _WANTED), dict):
-        rows = (
-            (number, line, json_object(path, line, number, _WANTED) if line.strip() else None)
-            for number, line in chain(head, lines)
-        )
-    elif head:
-        found = json_objects(path, read_text(path), _WANTED, issues)
-        rows = ((number, "", row) for number, row in found)
-    for number, line, row in rows:
-        if isinstance(row, UserError):
-            issues.add("malformed JSON, skipped", number, row)
-        yield _Line(number, line, row if isinstance(row, dict) else None)
+def _is_streamed(path: str) -> bool:
+    """Returns whether a file has several lines, and the first one is an object."""
+    head = [line for _, line in islice(_lines(path), 2)]
+    return len(head) > 1 and isinstance(parse_row(path, head[0], 1, _WANTED), dict)
 
 
-def _json_parts(
-    path: str, reads_labels: bool, is_text: bool, issues: DataIssues
-) -> Iterator[tuple[list[_Line], Sentence | None]]:
-    lines: list[_Line] = []
-    texts = (_Line(at, line, {"text": line.removesuffix("\r")}) for at, line in _lines(path))
-    for line in texts if is_text else _json_lines(path, issues):
-        lines.append(line)
-        if line.content is None:
+def _row_lines(rows: Rows) -> Iterator[_Line]:
+    """Yields lines of texts or objects."""
+    for number, text in _lines(rows.path):
+        row: Any = {"text": text.removesuffix("\r")}
+        if rows.format != TEXTS:
+            row = parse_row(rows.path, text, number, _WANTED) if text.strip() else None
+        if isinstance(row, dict):
+            row = JsonValue(row, f"line {number} of {rows.path}")
+        yield _Line(number, text, row)
+
+
+def _row_parts(rows: Rows, lines: Iterable[_Line], reads_labels: bool) -> Iterator[_Part]:
+    part: list[_Line] = []
+    columns = dict.fromkeys(rows.columns)
+    for line in lines:
+        part.append(line)
+        if line.row is None:
             continue
-        value = JsonValue(line.content, f"{issues.unit} {line.number} of {path}")
-        read = _with_tokens if _tokens(value) else _with_text
         try:
-            sentence = read(value, f"{path}:{line.number}", reads_labels)
-        except JsonError as error:
-            wanted = f"{error} Expected: {_WANTED}."
-            issues.add("malformed values, skipped", line.number, wanted)
+            if isinstance(line.row, UserError):
+                part[-1] = line._replace(row=None)
+                raise line.row
+            columns.update(dict.fromkeys(line.row.value))
+            sentence = _sentence(line.row, f"{rows.path}:{line.number}", reads_labels)
+        except UserError as error:
+            rows.report.add(_MALFORMED, line.number, error)
             continue
         if sentence:
-            yield lines, sentence
-            lines = []
-    yield lines, None
+            yield part, sentence
+            part = []
+    rows.columns = [*columns]
+    yield part, None
 
 
-def _first(value: JsonValue, keys: Sequence[str]) -> JsonValue | None:
-    """Returns the value of the first key that exists and is not null."""
-    return next((found for key in keys if (found := value.get(key)) is not None), None)
-
-
-def _tokens(value: JsonValue) -> JsonValue | None:
-    """Returns the words of an object; `None` if it has none, or they are objects (prodigy)."""
-    found = _first(value, _TOKENS)
+def _tokens(row: JsonValue) -> JsonValue | None:
+    """Returns the words of a row; `None` if it has none, or they are objects (prodigy)."""
+    found = find_value(row, _TOKENS)
     words = found.value if found else None
     is_spans = isinstance(words, list) and any(isinstance(word, dict) for word in words)
     return None if is_spans else found
 
 
-def _with_tokens(value: JsonValue, guid: str, reads_labels: bool) -> Sentence | None:
-    tokens = _tokens(value)
-    words = tuple(word.whole_text() for word in tokens.elements()) if tokens else ()
-    found = _first(value, _LABELS) if reads_labels else None
-    labels = None if found is None else tuple(_label(label) for label in found.elements())
-    if labels is not None and len(labels) != len(words):
-        raise JsonError(
-            f"{value.where} must have a label for each token. Received: {len(words)} tokens and "
-            f"{len(labels)} labels."
-        )
-    return Sentence(guid, words, labels) if words else None
+def _sentence(row: JsonValue, guid: str, reads_labels: bool) -> Sentence | None:
+    """Returns the sentence of a row; `None` if it has no words."""
+    text = offsets = labels = None
+    tokens = _tokens(row)
+    found = find_value(row, _ENTITIES if tokens is None else _LABELS) if reads_labels else None
+    if tokens is not None:
+        words = tuple(word.whole_text() for word in literal(tokens).elements())
+        if found is not None:
+            labels = tuple(map(_label, literal(found).elements()))
+            if len(labels) != len(words):
+                raise UserError(
+                    f"{row.where} must have a label for each token. Received: {len(words)} tokens "
+                    f"and {len(labels)} labels."
+                )
+    else:
+        value = find_value(row, _TEXTS)
+        if value is None:
+            raise UserError(f"{row.where} has the keys {listed(row.value)}. Expected: {_WANTED}.")
+        text = value.whole_text()
+        offsets = tuple(split_words(text))
+        words = tuple(text[start:end] for start, end in offsets)
+        labels = None if found is None else _entity_labels(literal(found).elements(), text, offsets)
+    return Sentence(guid, words, labels, text, offsets) if words else None
 
 
 def _label(value: JsonValue) -> str:
-    if not isinstance(value.value, str):
+    if not isinstance(value.value, str) or not value.text().strip():
         raise value.error("a text, the name of a label. Replace numbers by the names of the labels")
-    label = value.text().strip()
-    if not label:
-        raise value.error("a label that is not empty")
-    return label
-
-
-def _with_text(value: JsonValue, guid: str, reads_labels: bool) -> Sentence | None:
-    text = (_first(value, _TEXTS) or value["tokens"]).whole_text()
-    offsets = tuple(split_words(text))
-    words = tuple(text[start:end] for start, end in offsets)
-    found = _first(value, _ENTITIES) if reads_labels else None
-    labels = None if found is None else _entity_labels(found.elements(), text, offsets)
-    return Sentence(guid, words, labels, text, offsets) if words else None
+    return value.text().strip()
 
 
 def _entity(value: JsonValue) -> tuple[int, int, str]:
@@ -361,7 +353,7 @@ def _entity(value: JsonValue) -> tuple[int, int, str]:
     if isinstance(value.value, list) and len(value.value) > 2:
         start, end, kind = value.elements()[:3]
     else:
-        start, end, kind = (_first(value, keys) or value[keys[0]] for keys in _ENTITY_KEYS)
+        start, end, kind = (find_value(value, keys) or value[keys[0]] for keys in _ENTITY_KEYS)
     if isinstance(kind.value, list) and len(kind.value) == 1:  # Label Studio
         [kind] = kind.elements()
     return start.whole_number(), end.whole_number(), _label(kind)
@@ -374,23 +366,17 @@ def _entity_labels(
     labels = [OUTSIDE] * len(offsets)
     for value in values:
         start, end, kind = _entity(value)
-        if not 0 <= start < end <= len(text):
-            raise value.error(
-                f"an entity with 0 <= start < end <= {len(text)}, the length of its text"
-            )
         first = bisect_right(offsets, start, key=lambda word: word[1])
         last = bisect_left(offsets, end, key=lambda word: word[0])
-        if first >= last:
-            raise value.error(f"an entity that contains a word, unlike {shown(text[start:end])}")
-        for word_start, word_end in (offsets[first], offsets[last - 1]):
-            if word_start < start or word_end > end:
-                raise value.error(
-                    f"an entity of whole words (texts are split at blanks, punctuation and "
-                    f"ideographs). {shown(text[start:end])} contains only a part of "
-                    f"{shown(text[word_start:word_end])}, characters {word_start} to {word_end}"
-                )
-        if {*labels[first:last]} != {OUTSIDE}:
-            raise value.error("an entity that does not overlap an earlier one")
+        words = offsets[first:last] if 0 <= start < end <= len(text) else []
+        is_whole = bool(words) and start <= words[0][0] and words[-1][1] <= end
+        if not is_whole or {*labels[first:last]} != {OUTSIDE}:
+            parts = ", ".join(f"{shown(text[a:b])} ({a} to {b})" for a, b in words)
+            raise value.error(
+                f"an entity of whole words that does not overlap an earlier one, with 0 <= start < "
+                f"end <= {len(text)}. Texts are split into words at blanks, punctuation and "
+                f"ideographs. {shown(text[start:end])} is in the words: {parts or 'none'}"
+            )
         labels[first:last] = [f"B-{kind}"] + [f"I-{kind}"] * (last - first - 1)
     return tuple(labels)
 
@@ -438,27 +424,28 @@ def lines_with_predictions(
     `predict` returns the labels and probabilities of the words of several sentences. For `kind`,
     `token_column` and errors see `read_sentences`.
     """
-    parts = _parts(path, token_column, None, kind, DataIssues(path))
+    kind = kind or _kind_of(path)
+    _, parts = _parts(path, token_column, None, kind)
     while group := list(islice(parts, SENTENCES_AT_ONCE)):
         words = [sentence.words for _, sentence in group if sentence]
         predicted = iter(predict(words) if words else ())
         labelled: list[str] = []
         for lines, sentence in group:
             labels, probabilities = next(predicted) if sentence else ((), ())
-            if kind == TEXTS or format_of(path) == JSON_LINES:
+            if kind == COLUMNS:
+                labelled += _labelled_rows(lines, labels)
+            else:
                 offsets = (sentence and sentence.offsets) or ()
                 labelled += _labelled_objects(lines, offsets, labels, probabilities, scheme)
-            else:
-                labelled += _labelled_rows(lines, labels)
         yield labelled
 
 
 def _labelled_rows(lines: list[_Line], labels: Sequence[str]) -> Iterator[str]:
     remaining = iter(labels)
-    for _, text, content, filler in lines:
+    for _, text, row, filler in lines:
         line = text.removesuffix("\r")
         separator = " " if " " in line.strip(" ") and "\t" not in line else "\t"
-        if content is not None:
+        if row is not None:
             filler = label_cell(next(remaining))
             if separator == " ":
                 filler = filler.replace(" ", "_")
@@ -474,12 +461,11 @@ def _labelled_objects(
 ) -> Iterator[str]:
     """Adds predictions to the objects in `lines`. Only the last line can contain words."""
     for line in lines:
-        value = line.content
-        if value is None:
+        if line.row is None:
             yield line.text
             continue
-        own = labels if line is lines[-1] else ()
-        if _tokens(JsonValue(value, "")) is None:
+        value, own = line.row.value, labels if line is lines[-1] else ()
+        if _tokens(line.row) is None:
             value["predicted_entities"] = text_entities(offsets, own, probabilities, scheme)
         else:
             value["predicted_labels"] = [*own]

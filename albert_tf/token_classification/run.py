@@ -2,27 +2,27 @@
 
 import os
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
 from absl import logging
 
 from albert_tf.checkpoints.stored_task import TOKENS, StoredTask
-from albert_tf.data.errors import UserError, visible
-from albert_tf.data.rows import JSON_LINES, format_of
+from albert_tf.data.errors import UserError
+from albert_tf.data.rows import JSON_LINES
+from albert_tf.data.schema import log_counts
 from albert_tf.data.sequences import check_room
 from albert_tf.data.splits import DEV, TEST, TRAIN
 from albert_tf.data.streams import is_regular_file, source_name
 from albert_tf.data.strict_json import listed, shown
-from albert_tf.data.tables import DataIssues
 from albert_tf.finetuning import flow
 from albert_tf.finetuning.class_weights import class_weights
 from albert_tf.finetuning.job import Job, RunContext, check_predictions
 from albert_tf.finetuning.metrics import confusion_matrix
 from albert_tf.labels import Labels, label_cell, warn_of_doubtful_labels
 from albert_tf.modeling.models import AlbertForTokenClassification
-from albert_tf.token_classification.data import TEXTS, read_sentences, recognize_kind
+from albert_tf.token_classification.data import COLUMNS, read_sentences, recognize_kind
 from albert_tf.token_classification.export import (
     export_text_token_classifier,
     export_token_classifier,
@@ -51,7 +51,6 @@ from albert_tf.training.settings import JobResult, check_arguments
 
 _ACTIONS = {TRAIN: "do_train", DEV: "do_eval", TEST: "do_predict"}  # the action for each split
 _COLUMNS = ("token_column", "label_column")
-_LABELS_SHOWN = 20
 
 
 class TokenClassificationJob(Job[TokenClassificationSettings]):
@@ -96,6 +95,7 @@ class TokenClassificationJob(Job[TokenClassificationSettings]):
                 "contains a model with labels."
             )
         self.kinds: dict[str, str] = {}  # of files to predict
+        self.sentences: dict[str, list[Sentence]] = {}  # by split, until they become features
         schemes = {}
         self.class_weights = None
         if settings.do_train or is_new:
@@ -124,82 +124,43 @@ class TokenClassificationJob(Job[TokenClassificationSettings]):
         self.choose_metric(best_metric(self.scheme), [*scored, "eval_loss"])
         self.evaluates = settings.do_eval
 
-    def _read(
-        self, path: str, *, has_labels: bool = True, issues: DataIssues | None = None
-    ) -> Iterator[Sentence]:
+    def _read(self, path: str, *, has_labels: bool = True) -> Iterator[Sentence]:
         if not is_regular_file(path, "a file of words"):
-            raise UserError(f"{source_name(path)} is read twice, so it must be a file.")
+            raise UserError(f"{source_name(path)} must be a file, because it is read twice.")
         return read_sentences(
             path,
             token_column=self.settings.token_column,
             label_column=self.settings.label_column if has_labels else None,
             needs_labels=has_labels,
             kind=self.kinds.get(path),
-            issues=issues,
         )
-
-    def _read_first(self, path: str, *, has_labels: bool = True) -> Iterator[Sentence]:
-        """Reads a file and logs how it is read, and its problems."""
-        settings, issues = self.settings, DataIssues(path)
-        num_sentences = num_numbered = 0
-        for sentence in self._read(path, has_labels=has_labels, issues=issues):
-            num_sentences += 1
-            num_numbered += _are_consecutive(sentence.words)
-            yield sentence
-        kind = self.kinds.get(path) or format_of(path)
-        if kind not in (JSON_LINES, TEXTS):
-            columns = [f"{name}={getattr(settings, name)}" for name in _COLUMNS[: 1 + has_labels]]
-            kind = f"columns ({', '.join(columns)})"
-        logging.info("Reading %s as %s", path, kind)
-        issues.log()
-        if num_numbered > num_sentences / 2:
-            logging.warning(
-                "%s: the words are the numbers 1, 2, 3, ... Is `token_column`=%d the column of the "
-                "words?",
-                path,
-                settings.token_column,
-            )
 
     def _check_words(self, path: str) -> None:
         label_column = self.settings.label_column
         self.kinds[path] = recognize_kind(path, self.labels.names, label_column)
         tokenize = WordTokenizer(self.tokenizer)
         with counting(self.tokenizer, path) as tokenize.counts:
-            for sentence in self._read_first(path, has_labels=False):
+            for sentence in self._read(path, has_labels=False):
                 tokenize(sentence.words)
 
     def _check_labels(self, split: str) -> tuple[Counter[str], str]:
-        """Checks the labels of a split. Returns the counts of the labels and their scheme."""
+        """Reads a split and checks its labels. Returns their counts and their scheme."""
         path = getattr(self.settings, f"{split}_file")
+        names = {*self.labels.names}
+        sentences = self.sentences[split] = [*self._read(path)]
         counts: Counter[str] = Counter()
-        num_sentences = 0
-
-        def checked() -> Iterator[Sentence]:
-            nonlocal num_sentences
-            for sentence in self._read_first(path):
-                labels = sentence.labels or ()
-                for index, label in enumerate(labels):
-                    if self.labels.names and label not in self.labels.names:
-                        raise UserError(
-                            f"{sentence.where(index)} has an unknown label. Expected one of "
-                            f"{self.labels.allowed}. Received: {shown(label)}"
-                        )
-                counts.update(labels)
-                num_sentences += 1
-                yield sentence
-
-        scheme = recognize_scheme(checked())
-        logging.info(
-            "%s: %d sentences (%s), %d words, scheme %s, labels %s",
-            path,
-            num_sentences,
-            split,
-            counts.total(),
-            scheme,
-            visible(", ".join(f"{name}: {n}" for name, n in counts.most_common(_LABELS_SHOWN))),
-        )
-        if len(counts) == 1:
-            logging.warning("%s: all %d words have the label %r", path, counts.total(), *counts)
+        for sentence in sentences:
+            labels = sentence.labels or ()
+            counts.update(labels)
+            if names and not names.issuperset(labels):
+                index = next(i for i, label in enumerate(labels) if label not in names)
+                raise UserError(
+                    f"{sentence.where(index)} has an unknown label. Expected one of "
+                    f"{self.labels.allowed}. Received: {shown(labels[index])}"
+                )
+        scheme = recognize_scheme(sentences)
+        logging.info("%s: %d sentences (%s), scheme %s", path, len(sentences), split, scheme)
+        log_counts(path, split, "word", counts.total(), dict(counts.most_common()))
         return counts, scheme
 
     def _new_labels(self, counts: Counter[str]) -> Labels:
@@ -235,7 +196,8 @@ class TokenClassificationJob(Job[TokenClassificationSettings]):
     def _features(self, split: str, tokenize: WordTokenizer) -> TokenFeatures:
         path, length = getattr(self.settings, f"{split}_file"), self.settings.max_seq_length
         ids = {name: i for i, name in enumerate(self.labels.names)}
-        rows = ((s.words, [ids[label] for label in s.labels or ()]) for s in self._read(path))
+        sentences = self.sentences.pop(split)
+        rows = ((s.words, [ids[label] for label in s.labels or ()]) for s in sentences)
         with counting(self.tokenizer, path) as tokenize.counts:
             features = token_features(rows, tokenize, length)
         logging.debug("%s: windows=%d max_seq_length=%d", path, len(features.sequences), length)
@@ -260,7 +222,8 @@ class TokenClassificationJob(Job[TokenClassificationSettings]):
             tagger = WordTagger(predictor, self.tokenizer, self.labels)
         if settings.do_predict and settings.test_file:
             kind = self.kinds[settings.test_file]
-            ending = ".jsonl" if kind == TEXTS else os.path.splitext(settings.test_file)[1]
+            is_copied = kind in (COLUMNS, JSON_LINES)
+            ending = os.path.splitext(settings.test_file)[1] if is_copied else ".jsonl"
             path = os.path.join(settings.output_dir, f"test_results{ending}")
             predict_file(settings.test_file, tagger, path, settings.token_column, kind)
             logging.info("Wrote predictions for %s to %s", settings.test_file, path)
@@ -281,13 +244,6 @@ class TokenClassificationJob(Job[TokenClassificationSettings]):
         length = task.max_seq_length
         assert length is not None
         return export_text_token_classifier(model, task.labels, tokenizer, export_dir, length)
-
-
-def _are_consecutive(words: Sequence[str]) -> bool:
-    if not all(word.isdecimal() and len(word) < 10 for word in words):
-        return False
-    first = int(words[0])
-    return [*map(int, words)] == [*range(first, first + len(words))]
 
 
 def run_token_classification(

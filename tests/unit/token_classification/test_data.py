@@ -1,6 +1,7 @@
 """Reading files of words and labels, and writing them with predictions."""
 
 import json
+from contextlib import nullcontext
 
 import pytest
 
@@ -76,35 +77,24 @@ def test_files_of_columns_are_read(read, tmp_path):
     assert words_and_labels(tags)[0] == ("EU|rejects", "NNP|VBZ")
 
 
-def test_words_are_unchanged(read):
-    words = ["", "New York", "a\u00a0b", "\u200b", "\u05e9\u05dc", "\u3000", "x\0", "A\u0301"]
-    assert words_and_labels(read("".join(f"{word}\tX \n" for word in words))) == [
-        ("|".join(words), "|".join("X" * len(words)))
-    ]
+WORDS = ["", "New York", "a\u00a0b", "\u200b", "\u05e9\u05dc", "\u3000", "x\0", "A\u0301"]
+HASH = "# newdoc\n# text = # 1\n#\tO\n1\tX\n\n#\tO\n"  # comments have other widths than rows
+COLUMN_FILES = [
+    ("".join(f"{word}\tX \n" for word in WORDS), {}, [("|".join(WORDS), "|".join("X" * 8))]),
+    ("a\nb\n\nc", {}, [("a|b", None), ("c", None)]),
+    ("a DT\n", {"label_column": 2}, [("a", None)]),
+    ("a O\n", {"label_column": None}, [("a", None)]),
+    (HASH, {}, [("#|1", "O|X"), ("#", "O")]),
+    ("#\tO\n#\tO\n", {}, [("#|#", "O|O")]),
+    ("# a comment here\n# O\na X\n", {}, [("#|a", "O|X")]),
+    ("a O O\n# NN =\n", {}, [("a|#", "O|=")]),
+    ("a O\n" * 99 + "b\n" + "a O\n" * 2, {}, [("a|" * 100 + "a", "O|" * 100 + "O")]),
+]
 
 
-def test_a_file_without_labels(read):
-    assert words_and_labels(read("a\nb\n\nc")) == [("a|b", None), ("c", None)]
-    assert words_and_labels(read("a DT\n", label_column=2)) == [("a", None)]
-    assert words_and_labels(read("a O\n", label_column=None)) == [("a", None)]
-    with pytest.raises(ValueError, match=r"t\.conll:2 .*`label_column`=2"):
-        read("\na DT\n", label_column=2, needs_labels=True)
-    for content, missing in (
-        ('{"tokens": ["a"], "text": "a", "entities": []}', "labels"),
-        ('{"text": "a"}', "entities"),
-    ):
-        with pytest.raises(ValueError, match=f't.jsonl:1 has no "{missing}"'):
-            read(content, "t.jsonl", needs_labels=True)
-
-
-def test_comments_precede_a_sentence(read):
-    """Comments precede a sentence and have another number of columns than its rows."""
-    content = "# newdoc\n# text = # 1\n#\tO\n1\tX\n\n#\tO\n"
-    assert words_and_labels(read(content)) == [("#|1", "O|X"), ("#", "O")]
-    assert words_and_labels(read("#\tO\n#\tO\n")) == [("#|#", "O|O")]
-    assert words_and_labels(read("# a comment here\n# O\na X\n")) == [("#|a", "O|X")]
-    with pytest.raises(ValueError, match=r"line 2 .*2 columns.* 5"):
-        read("a O\n# no comment any more\n")
+@pytest.mark.parametrize(("content", "options", "expected"), COLUMN_FILES)
+def test_words_and_labels_of_columns(read, content, options, expected):
+    assert words_and_labels(read(content, **options)) == expected
 
 
 @pytest.mark.parametrize("width", [1, 5])
@@ -116,7 +106,6 @@ def test_conllu_comments_are_comments_at_any_number_of_columns(read, tmp_path, w
     text = written(tmp_path / "t.conll", [(["X"], [1.0])] * 2)
     assert text.splitlines()[:4] == comments
     assert [s.words for s in read(text)] == [("#newdoc",)] * 2
-    assert [s.words for s in read("a O O\n# NN =\n")] == [("a", "#")]
 
 
 def test_rows_of_conllu_without_words_are_skipped(read, tmp_path):
@@ -132,25 +121,6 @@ def test_rows_of_conllu_without_words_are_skipped(read, tmp_path):
     assert last == [rows[0], "_", "A", "D", "_", "N"]
     [again] = read(text, token_column=1)
     assert (again.words, again.labels) == (sentence.words, ("A", "D", "N"))
-
-
-@pytest.mark.parametrize(
-    ("content", "options", "named"),
-    [
-        ("a O\nb\n", {}, ["line 2", "2 columns of line 1, separated by blanks", "1: 'b'"]),
-        ("a\tO\nb\t\n", {}, ["line 2", "empty label", "`label_column`"]),
-        ("a\tO\rb\tO\r", {}, ["line 1", "carriage return"]),
-        ("", {}, ["contains no words"]),
-        ("a O\n", {"token_column": 1}, ["`label_column`", "1 and -1"]),
-        ("a,O\n", {"name": "t.conll.csv"}, ["separated by tabs", ".tsv"]),
-        ("a O\nb\u00e9 O\n".encode("latin-1"), {}, ["line 2", "0xe9", "UTF-8"]),
-        (b"a O\n" * 3000 + b"b \xff\n", {}, ["line 3001", "0xff"]),
-    ],
-)
-def test_invalid_columns_are_rejected(read, content, options, named):
-    with pytest.raises(ValueError) as error:  # noqa: PT011
-        read(content, **options)
-    assert all(part in str(error.value) for part in ["t.conll", *named])
 
 
 def test_tokens_of_json_lines_are_read(read, tmp_path):
@@ -192,26 +162,47 @@ def _entities(*spans: tuple) -> str:
     return json.dumps({"text": "New Yorkers, too", "entities": entities})
 
 
-@pytest.mark.parametrize(
-    ("content", "named"),
-    [
-        ('{"tokens": ["a"], "labels": ["X", "Y"]}', ["1 tokens", "2 labels"]),
-        ('{"tokens": ["a"], "labels": [0]}', ["labels[0]", "text"]),
-        ('{"word": ["a"]}', ["tokens is missing", "word", '"entities"']),
-        ('{"text": "a", "label": [[0, 1]]}', ["label[0]", "an object"]),
-        ('{"tokens": ["a"], "labels": [null]}', ["labels[0]", "name of a label", "None"]),
-        ('{"tokens"', ["not valid JSON"]),
-        (_entities((0, 8, "LOC")), ["entities[0]", "'New York'", "'Yorkers'", "4 to 11"]),
-        (_entities((0, 11, "A"), (4, 11, "B")), ["entities[1]", "overlap"]),
-        (_entities((0, 17, "A")), ["entities[0]", "end <= 16"]),
-        (_entities((3, 4, "A")), ["entities[0]", "unlike ' '"]),
-        (_entities((0, 3, "")), ["entities[0].label", "empty"]),
-    ],
-)
-def test_invalid_json_lines_are_rejected(read, content, named):
-    with pytest.raises(ValueError) as error:  # noqa: PT011
-        read(f'\n{{"tokens": ["a"]}}\n{content}\n', "t.jsonl")
-    assert all(part in str(error.value) for part in ["t.jsonl", "line 3", *named])
+TWO = ["line 2", "2 columns of the first row, separated by"]
+LABELS = {"needs_labels": True}
+ERRORS = [
+    ("a O\nb\n", {}, [*TWO, "blanks", "1: 'b'"]),
+    ("a O\n# no comment any more\n", {}, [*TWO, "5: '#"]),
+    ("a\tO\nb\t\n", {}, [*TWO, "tabs", "a label that is not empty"]),
+    ("a\tO\rb\tO\r", {}, ["line 1", "no carriage return"]),
+    ("a O\n" * 49 + "b\n" * 2 + "a O\n" * 49, {}, ["line 50 ", "Malformed rows: 2 of 100"]),
+    ("", {}, ["contains no words"]),
+    ("a O\n", {"token_column": 1}, ["`label_column`=-1", "Received: 1"]),
+    ("a O\n", {"token_column": 2}, ["`token_column` must be from -2 to 1"]),
+    ("\na DT\n", {"label_column": 2, **LABELS}, ["`label_column`=2", "contains no labels"]),
+    ("a O\nb\u00e9 O\n".encode("latin-1"), {}, ["line 2", "0xe9", "UTF-8"]),
+    (b"a O\n" * 3000 + b"b \xff\n", {}, ["line 3001", "0xff"]),
+    ("word,label\na,O\n", {"name": "t.conll.csv"}, ["'word', 'label'", '"entities"']),
+    ("tokens\n\"['a' 'b']\"\n", {"name": "t.conll.csv"}, ["line 2", "tokens must be a list"]),
+]
+JSON_ERRORS = [
+    ('{"tokens": ["a"], "labels": ["X", "Y"]}', {}, ["1 tokens", "2 labels"]),
+    ('{"tokens": ["a"], "labels": [0]}', {}, ["labels[0]", "text"]),
+    ('{"tokens": ["a"], "labels": [null]}', {}, ["labels[0]", "name of a label", "None"]),
+    ('{"word": ["a"]}', {}, ["has the keys 'word'", '"entities"']),
+    ('{"text": "a", "label": [[0, 1]]}', {}, ["label[0]", "an object"]),
+    ('{"tokens"', {}, ["not valid JSON"]),
+    (_entities((0, 8, "LOC")), {}, ["entities[0]", "'New York'", "'Yorkers' (4 to 11)"]),
+    (_entities((0, 11, "A"), (4, 11, "B")), {}, ["entities[1]", "overlap"]),
+    (_entities((0, 17, "A")), {}, ["entities[0]", "end <= 16"]),
+    (_entities((3, 4, "A")), {}, ["entities[0]", "' ' is in the words: none"]),
+    (_entities((0, 3, "")), {}, ["entities[0].label", "name of a label", "''"]),
+    ('{"tokens": ["b"], "id": 1}', LABELS, ["contains no labels", "not used: 'id'"]),
+]
+
+
+@pytest.mark.parametrize(("content", "options", "named"), [*ERRORS, *JSON_ERRORS])
+def test_errors_name_the_file_and_the_problem(read, content, options, named):
+    if isinstance(content, str) and content.startswith("{"):
+        content, options = f'\n{{"tokens": ["a"]}}\n{content}\n', {"name": "t.jsonl", **options}
+        named = ["line 3" if options.keys() == {"name"} else "t.jsonl", *named]
+    with pytest.raises(ValueError, match=r"t\.(conll|jsonl)") as error:
+        read(content, **options)
+    assert all(part in str(error.value) for part in named), str(error.value)
 
 
 SPAN = {"start": 4, "end": 7, "label": "LOC"}
@@ -229,58 +220,67 @@ OTHER_OBJECTS = {
     "prodigy": {"text": "to  NYC", "tokens": [{"text": "to", "id": 0}], "spans": [SPAN]},
     "sentence": {"sentence": "to  NYC", "entities": [SPAN]},
 }
+TABLES = {
+    "t.csv": 'tokens,labels\n"[\'to\', \'NYC\']","[""O"", ""B-LOC""]"\n',
+    "entities.csv": "text;entities\nto  NYC;[[4, 7, 'LOC']]\n",
+    "columns.json": '{"tokens": [["to", "NYC"]], "labels": [["O", "B-LOC"]]}',
+    "pandas.json": '{"words": {"0": ["to", "NYC"]}, "tags": {"0": ["O", "B-LOC"]}}',
+}
 
 
 @pytest.mark.parametrize("name", OTHER_OBJECTS)
 def test_objects_of_other_tools_are_read(name, read):
     value = OTHER_OBJECTS[name]
     for content in (json.dumps(value), json.dumps([value], indent=1), f"{json.dumps(value)}\n" * 2):
-        sentence = read(content, "t.json")[-1]
-        assert (sentence.words, sentence.labels) == (("to", "NYC"), ("O", "B-LOC"))
+        assert words_and_labels(read(content, "t.json"))[-1] == ("to|NYC", "O|B-LOC")
 
 
-def test_one_percent_of_malformed_lines_is_skipped(read, tmp_path):
-    for name, row, bad in (
-        ("t.conll", "a O\n", "b O O\n"),
-        ("t.tsv", "a\tO\n", "b\t\n"),
-        ("t.jsonl", '{"tokens": ["a"], "labels": ["O"]}\n', '{"tokens"\n'),
-        ("t.jsonl", '{"tokens": ["a"], "labels": ["O"]}\n', '{"tokens": ["a"], "labels": [0]}\n'),
-    ):
-        issues = data.DataIssues("f")
-        sentences = read(row * 50 + bad + row * 49, name, issues=issues)
-        assert sum(len(sentence.words) for sentence in sentences) == 99
-        [message] = issues.messages()
-        assert message.endswith("skipped (line 51)")
-        with pytest.raises(ValueError, match=r"line 50\W.*Malformed rows: 2 of 100"):
-            read(row * 49 + bad * 2 + row * 49, name)
-    # Malformed lines do not end a sentence, and are copied to predictions.
-    content = "a O\n" * 50 + "b\n" + "a O\n" * 49
-    assert len(read(content)) == 1
-    text = written(tmp_path / "t.conll", [(["X"] * 99, [1.0] * 99)])
-    assert text.replace("a O X", "a O") == content
+@pytest.mark.parametrize("name", TABLES)
+def test_tables_are_read(name, read):
+    assert words_and_labels(read(TABLES[name], name)) == [("to|NYC", "O|B-LOC")]
+
+
+LABELLED = '{"tokens": ["a"], "labels": ["O"]}\n'
+
+
+@pytest.mark.parametrize(
+    ("name", "row", "bad", "problem"),
+    [
+        ("t.conll", "a O\n", "b O O\n", "malformed values"),
+        ("t.tsv", "a\tO\n", "b\t\n", "malformed values"),
+        ("t.jsonl", LABELLED, '{"tokens"\n', "malformed values"),
+        ("t.jsonl", LABELLED, '{"tokens": ["a"], "labels": [0]}\n', "malformed values"),
+        ("t.jsonl", LABELLED, '{"tokens": ["b"]}\n', "no label"),
+    ],
+)
+def test_skipped_rows_are_logged(read, caplog, name, row, bad, problem):
+    sentences = read(row * 50 + bad + row * 49, name, needs_labels=True)
+    assert sum(len(sentence.words) for sentence in sentences) == 99
+    [message] = caplog.messages
+    assert f"rows=1 with {problem}, skipped (line 51)" in message
 
 
 @pytest.mark.parametrize(
     ("name", "content", "kind"),
     [
         ("t.txt", "Anna lives in Berlin .\nThe train to Oslo leaves .\n", "raw texts"),
-        ("t", "Anna lives in Berlin .\n", "raw texts"),
         ("t.txt", "\u5317\u4eac\u662f\u4e2d\u56fd\u7684\u9996\u90fd\u3002\n", "raw texts"),
-        ("t.txt", "Anna B-PER\nlives O\n", "columns"),
-        ("t.txt", "Anna\tNNP\n", "columns"),
-        ("t.txt", "Anna\nlives\n", "columns"),
+        ("t.TXT", "Anna NNP\nlives VBZ\nis O\nin\n", "raw texts"),
+        ("t.txt", "Anna B-PER\nlives O\n", "contains columns"),
+        ("t.txt", "Anna\tNNP\n", "contains columns"),
+        ("t.txt", "-DOCSTART- -X-\n\nAnna NNP\n", "contains columns"),
         ("t.conll", "Anna lives in Berlin .\n", "columns"),
-        ("t.txt", "Anna NNP\nlives VBZ\n", None),
+        ("t.tsv", "", "columns"),
+        ("t.csv", "", "CSV"),
         ("t.jsonl", "", "JSON Lines"),
+        ("t", "Anna lives in Berlin .\n", "needs a file name extension"),
     ],
 )
-def test_the_kind_of_a_file_to_predict_is_recognized(tmp_path, name, content, kind):
+def test_the_extension_decides_how_a_file_to_predict_is_read(tmp_path, name, content, kind):
     path = tmp_path / name
     path.write_text(content, "utf-8")
-    if kind is None:
-        with pytest.raises(ValueError, match="may contain 2 columns or texts of 2 words"):
-            recognize_kind(str(path), ("O", "B-PER"), -1)
-    else:
+    is_error = "contains" in kind or "needs" in kind
+    with pytest.raises(ValueError, match=kind) if is_error else nullcontext():
         assert recognize_kind(str(path), ("O", "B-PER"), -1) == kind
 
 
@@ -314,8 +314,8 @@ def test_predictions_are_an_additional_column(tmp_path):
     assert lines == expected
     path.write_text("# two words\nto\n", "utf-8")  # the first line must remain a comment
     assert written(path, [(["a b"], [1.0])]) == "# two words\nto\ta b\n"
-    path.write_text("New York\tX\n\n", "utf-8")
-    assert written(path, [(["a b"], [1.0])]) == "New York\tX\ta b\n\n"
+    path.write_text("New York\tX\nbad\n\n", "utf-8")  # malformed lines are copied
+    assert written(path, [(["a b"], [1.0])]) == "New York\tX\ta b\nbad\n\n"
 
 
 def test_predictions_in_objects(tmp_path):
