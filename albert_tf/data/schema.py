@@ -144,24 +144,20 @@ class Schema(Generic[E]):
         test file without a label, or with a label that is not allowed, have the label `None`.
         Raises ValueError if a required column is missing, or if too many rows are malformed.
         """
-        found, report = self.choose(rows), rows.report
-        is_labelled, is_test = LABEL in found, split == TEST
+        found, report, is_test = self.choose(rows), rows.report, split == TEST
         keeps_malformed = self.keeps_malformed and is_test
         malformed = f"malformed values, {'kept' if keeps_malformed else 'skipped'}"
-        fields = [(name, *field) for name, field in found.items()]
         unlabelled: list[int | str] = []
         count = 0
         for count, (number, row, problem) in enumerate(rows.rows, start=1):
             try:
                 if problem:
                     raise problem
-                values = {name: field.value(row, name, columns) for name, field, columns in fields}
-                if is_labelled:
-                    values[LABEL] = label = self._label(values.pop(LABEL), values, is_test)
-                    if label is None:
-                        unlabelled.append(number)
-                        if not is_test:
-                            continue
+                values = self._values(row, found, is_test)
+                if values.get(LABEL, "") is None:
+                    unlabelled.append(number)
+                    if not is_test:
+                        continue
                 example = self.make(count - 1, number, **values)
             except UserError as error:
                 is_label = isinstance(error, LabelError)
@@ -181,16 +177,18 @@ class Schema(Generic[E]):
                 report.add(kind, number)
         report.log()
 
-    def _label(self, value: JsonValue | None, values: Mapping[str, Any], is_test: bool) -> Any:
-        """Returns the label of a row, or `None`. Labels of test files may be invalid."""
-        if value is None:
-            return None
+    def _values(self, row: JsonValue, found: Found, is_test: bool) -> dict[str, Any]:
+        """Returns the values of a row. Missing labels, and invalid labels of tests, are `None`."""
+        values = {name: field.value(row, name, columns) for name, (field, columns) in found.items()}
+        if values.get(LABEL) is None:
+            return values
+        label = values.pop(LABEL)
         try:
-            return self.find_label(value, values)
+            return values | {LABEL: self.find_label(label, values)}
         except UserError as error:
-            if is_test or value.value in NO_LABEL:
-                return None
-            place = "" if isinstance(error, JsonError) else f"{value.where}: "
+            if is_test or label.value in NO_LABEL:
+                return values | {LABEL: None}
+            place = "" if isinstance(error, JsonError) else f"{label.where}: "
             raise LabelError(f"{place}{error}") from error
 
     def read(self, rows: Rows, split: str) -> list[E]:

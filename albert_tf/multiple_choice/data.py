@@ -142,8 +142,8 @@ def _options(value: JsonValue, names: str) -> tuple[tuple[str, ...], Sequence[ob
 
 
 def _layout(context: str, question: str, options: str, label: str, names: str) -> dict[str, Field]:
-    fields = {"context": Field((context,), _text)} if context else {}
-    return fields | {
+    return {
+        "context": Field((context or "context",), _text, is_required=bool(context)),
         "question": Field((question,), _text),
         "options": Field((options,), partial(_options, names=names), is_pattern=True),
         "label": Field((label,), as_is, is_required=False),
@@ -155,10 +155,11 @@ _LAYOUTS = tuple(_layout(*keys) for keys in _KEYS)
 
 
 def _example(
-    index: int, number: object, options: tuple[Any, ...], name: str | None, **values: Any
+    index: int, number: object, context: str | None, question: str, options: Any, **values: Any
 ) -> ChoiceExample:
-    values = {"context": ""} | values
-    return ChoiceExample(str(index) if name is None else name, options=options[0], **values)
+    name = values.pop("name")
+    name = str(index) if name is None else name
+    return ChoiceExample(name, context or "", question, options[0], **values)
 
 
 def _find_label(value: JsonValue, values: Mapping[str, Any]) -> int | None:
