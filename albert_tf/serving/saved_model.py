@@ -22,11 +22,10 @@ import numpy as np
 import tensorflow as tf
 from absl import logging
 
+from albert_tf.checkpoints.facts import Meeting, settle, stated
 from albert_tf.checkpoints.model_directory import CONFIG_FILE
 from albert_tf.checkpoints.signatures import DEFAULT_SIGNATURE
-from albert_tf.data.errors import UserError
 from albert_tf.data.files import folder_names, temporary_folder, write_file
-from albert_tf.data.strict_json import listed
 from albert_tf.data.tfrecord import frame_records, proto_field
 from albert_tf.labels import Labels
 from albert_tf.modeling.models import EncoderAndHead
@@ -58,11 +57,8 @@ def float32_copy(model: _Model) -> _Model:
 
 def check_labels(model: keras.Model, labels: Labels) -> None:
     """Raises `ValueError` if a classifier has another number of labels."""
-    if labels.num_outputs != model.num_labels:
-        raise UserError(
-            f"`labels` require {labels.num_outputs} outputs, but the model has {model.num_labels}. "
-            f"Received: {listed(labels.names) or 'one number'}"
-        )
+    numbers = {"the model": model.num_labels, "the arguments": labels.num_outputs}
+    settle(stated("num_labels", numbers), Meeting.GIVEN)
 
 
 def labels_json(labels: Labels) -> str:

@@ -72,6 +72,10 @@ class Trained:
         theirs = huggingface.config_json(StoredModel.in_memory(CONFIG, {"x": np.zeros(2)}))
         self.damage("config.json", json.dumps({**theirs, **values}))
 
+    def huggingface(self, file="config.json", **values):
+        change_json(self.folder / "huggingface" / file, **values)
+        albert_tf.load(self.folder / "huggingface")
+
     def keras(self, file, **values):
         path = changed_copy(self.folder / "model.keras", self.folder / "x.keras", file, values)
         albert_tf.load(path)
@@ -155,6 +159,7 @@ def saved(tmp_path_factory):
     config = {"config": {"model": CONFIG.to_dict(), "task": TASK.to_dict()}}
     (folder / "run" / RUN_CONFIG_FILE).write_text(json.dumps(config))
     model.save(folder / "model.keras")
+    albert_tf.save(model, folder / "huggingface", format="huggingface", pairs=False)
     return folder
 
 
@@ -199,6 +204,20 @@ SITUATIONS = [
     (NOTHING, "", T.next_to, DROPOUT),
     (NOTHING, "", T.next_to, {"model_type": "bert", "num_attention_heads": 4}),
     (NOTHING, "", T.damage, "config.json", "{", {}),
+    # transformers leaves `labels.json` unchanged when it fine-tunes in place
+    (NOTHING, "", T.huggingface, {"problem_type": None}),
+    (NOTHING, "", T.huggingface, {"id2label": {str(i): f"LABEL_{i}" for i in range(3)}}),
+    (ERROR, "num_labels is 3 in .*labels.*, 2", T.huggingface, {"id2label": None}),
+    (
+        ERROR,
+        "labels is .*, .* in .*config",
+        T.huggingface,
+        {"id2label": {"0": "a", "1": "b", "2": "c"}},
+    ),
+    (ERROR, "problem_type is single", T.huggingface, {"problem_type": "regression"}),
+    (ERROR, "type is single", T.huggingface, {"problem_type": "multi_label_classification"}),
+    (ERROR, "architecture is ", T.huggingface, {"architectures": ["AlbertForQuestionAnswering"]}),
+    (ERROR, "architecture is ", T.huggingface, LABELS_FILE, {"task_name": "race", "settings": {}}),
     # Files inside a `.keras` file
     (ERROR, "labels is", T.keras, LABELS_FILE, {"labels": SWAPPED}),
     (ERROR, "labels is", T.keras, LABELS_FILE, {"labels": ["bad", "fine"]}),

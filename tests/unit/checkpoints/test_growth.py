@@ -8,7 +8,6 @@ import pytest
 import albert_tf
 from albert_tf.checkpoints.formats.original import write_checkpoint
 from albert_tf.checkpoints.growth import MASKED_LM_BIAS, POSITIONS, WORDS
-from albert_tf.checkpoints.model_choice import choose_model
 from albert_tf.config import GROWING
 from tests.small_model import ONE_BLOCK, small_config, weights_of
 
@@ -154,18 +153,6 @@ class TestErrorsNameTheFlag:
         with pytest.raises(ValueError, match=GROWING) as error:
             albert_tf.load_weights(model, tmp_path / "old" / "model.ckpt-best")
         assert "init_from_group0" not in str(error.value)
-
-    def test_other_vocabulary_or_configuration(self, saved, tmp_path, warnings):
-        saved(word_pieces(tmp_path / "old.txt", WORD_PIECES))
-        word_pieces(tmp_path / "new.txt", WORD_PIECES[::-1])
-        config = small_config(**ONE_BLOCK, vocab_size=12, max_position_embeddings=32)
-        config.to_json_file(str(tmp_path / "other.json"))
-        choose_model(
-            init_checkpoint=str(tmp_path / "old"),
-            albert_config_file=str(tmp_path / "other.json"),
-            vocab_file=str(tmp_path / "new.txt"),
-        )
-        assert [warning.endswith(GROWING) for warning in warnings] == [True, True]
 
     def test_longer_sequences(self):
         with pytest.raises(ValueError, match=GROWING):
