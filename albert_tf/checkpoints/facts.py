@@ -1,8 +1,8 @@
 """What is known about a model, and what happens if two places state different values.
 
 Sources state facts: a configuration, a tokenizer, `labels.json`, `run_config.json`, records, a
-released model, arguments. `contradictions` compares sources, and `settle` reports what it finds and
-returns one value per fact. The kind of a fact determines the treatment wherever sources meet.
+released model, arguments. `compare` finds differences between sources, and `settle` reports them
+and returns one value per fact. The kind of a fact determines the treatment wherever sources meet.
 """
 
 import json
@@ -50,24 +50,25 @@ class Meeting(Enum):
     EVALUATE = "Compare only scores of the same data and loss."
     RECORDS = "Use the tokenizer and the settings of the records, or create the records again."
     WORKERS = "Use the same settings, files and shared `output_dir` (such as gs://) on all workers."
+    ARGUMENTS = "Omit one of the arguments."
 
 
 # What a contradiction of a kind causes in each meeting. E: an error. W: a warning. S: an error if a
 # source is strict, otherwise a warning. -: the kind is not compared there.
-# LOAD, FORMAT, RELEASE, GIVEN, RESUME, EVALUATE, RECORDS, WORKERS
+# LOAD, FORMAT, RELEASE, GIVEN, RESUME, EVALUATE, RECORDS, WORKERS, ARGUMENTS
 _TREATMENT = {
-    Kind.SHAPE: "E - W S E - - -",  # given sizes may differ with `init_from_group0`
-    Kind.OUTPUT: "E - W S E - - -",
-    Kind.EMBEDDING: "E - - E E - - -",
-    Kind.VOCABULARY: "E - - S E - E -",
-    Kind.IDS: "E W - E E - E -",
-    Kind.CASE: "E W - W E - E -",  # scripts for the original always pass `do_lower_case`
-    Kind.HEAD: "E - - E E - - -",
-    Kind.LOSS: "E - - E E W E -",
-    Kind.UNIT: "E - - W W - - -",
-    Kind.LENGTH: "W - - W W - - -",
-    Kind.SCORES: "- - - - W W - -",
-    Kind.TRAINING: "- - - - W - - E",
+    Kind.SHAPE: "E - W S E - - - -",  # given sizes may differ with `init_from_group0`
+    Kind.OUTPUT: "E - W S E - - - -",
+    Kind.EMBEDDING: "E - - E E - - - -",
+    Kind.VOCABULARY: "E - - S E - E - -",
+    Kind.IDS: "E W - E E - E - -",
+    Kind.CASE: "E W - W E - E - -",  # scripts for the original always pass `do_lower_case`
+    Kind.HEAD: "E - - E E - - - -",
+    Kind.LOSS: "E - - E E W E - -",
+    Kind.UNIT: "E - - W W - - - -",
+    Kind.LENGTH: "W - - W W - - - -",
+    Kind.SCORES: "- - - - W W - - -",
+    Kind.TRAINING: "- - - - W - - E E",
 }
 _ERRORS = {Meeting.LOAD: LoadError, Meeting.RECORDS: RecordError}
 
@@ -89,14 +90,14 @@ class Fact(NamedTuple):
 
 _OF_HEADS = ("task", "labels", "num_labels", "pairs", "architecture", "problem_type")
 _NAMES = {
-    Kind.SHAPE: "vocab_size embedding_size hidden_size intermediate_size num_hidden_groups "
+    Kind.SHAPE: "vocab_size embedding_size hidden_size intermediate_size num_hidden_groups  -"
     "inner_group_num max_position_embeddings type_vocab_size shape",
-    Kind.OUTPUT: "num_hidden_layers num_attention_heads hidden_act parameter_sharing num_blocks",
-    Kind.VOCABULARY: "vocabulary_size",
-    Kind.IDS: "keep_accents",
-    Kind.CASE: "do_lower_case",
-    Kind.LENGTH: "max_seq_length",
-    Kind.SCORES: "evaluation",
+    Kind.OUTPUT: "num_hidden_layers num_attention_heads hidden_act parameter_sharing num_blocks -",
+    Kind.VOCABULARY: "vocabulary_size -",
+    Kind.IDS: "keep_accents -",
+    Kind.CASE: "do_lower_case -",
+    Kind.LENGTH: "max_seq_length -",
+    Kind.SCORES: "evaluation -",
 }
 # By name, or by the part of a name before a dot.
 RULES: Mapping[str, Fact] = {
@@ -119,7 +120,7 @@ _MOST_REPORTED = 9
 Sources = Mapping[str, Mapping[str, Any]]
 
 
-class Contradiction(NamedTuple):
+class Difference(NamedTuple):
     """A fact that two sources state differently."""
 
     name: str
@@ -128,9 +129,7 @@ class Contradiction(NamedTuple):
     text: str
 
 
-def contradictions(
-    sources: Sources, meeting: Meeting, strict: Container[str] = ()
-) -> list[Contradiction]:
+def compare(sources: Sources, meeting: Meeting, strict: Container[str] = ()) -> list[Difference]:
     """Compares each source with the first source that states the same fact.
 
     `strict` contains the places of strict sources, see `_TREATMENT`.
@@ -147,7 +146,7 @@ def contradictions(
             if not rule.is_same(known, value):
                 text = f"{name} is {rule.show(known)} in {first}, {rule.show(value)} in {where}"
                 is_strict = treatment == "S" and (where in strict or first in strict)
-                found.append(Contradiction(name, rule.kind, treatment == "E" or is_strict, text))
+                found.append(Difference(name, rule.kind, treatment == "E" or is_strict, text))
     return found
 
 
@@ -157,9 +156,9 @@ def settle(
     """Returns the value of each fact in the first source that states it.
 
     Raises `ValueError`, or logs a warning, if there are contradictions. `advice` replaces the value
-    of the meeting; for `strict`, see `contradictions`.
+    of the meeting; for `strict`, see `compare`.
     """
-    found = contradictions(sources, meeting, strict)
+    found = compare(sources, meeting, strict)
     if reported := [one for one in found if one.is_error] or found:
         harm = " and ".join(dict.fromkeys(one.kind.value for one in reported))
         texts = [one.text for one in reported[:_MOST_REPORTED]]
@@ -190,7 +189,7 @@ def changed_settings(settings: Sources, meeting: Meeting) -> list[str]:
     """Describes the contradictions of settings, which are compared as they are stored in JSON."""
     texts = {where: json.dumps(values, default=str) for where, values in settings.items()}
     facts = {where: _leaves(json.loads(text)) for where, text in texts.items()}
-    return [one.text for one in contradictions(facts, meeting)]
+    return [one.text for one in compare(facts, meeting)]
 
 
 def _leaves(settings: Mapping[str, Any]) -> dict[str, Any]:

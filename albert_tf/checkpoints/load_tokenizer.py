@@ -36,7 +36,7 @@ def load_tokenizer(
 
     Raises:
         FileNotFoundError: a file does not exist.
-        ValueError: no or contradicting arguments are given, the model does not exist or has no
+        ValueError: `path` and files, or neither, are given, the model does not exist or has no
             tokenizer, a file is not a tokenizer, or the model has another `keep_accents`.
     """
     if path is not None and (spm_model_file or vocab_file):

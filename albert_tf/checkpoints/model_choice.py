@@ -19,8 +19,8 @@ from albert_tf.checkpoints.facts import (
     Kind,
     Meeting,
     Sources,
+    compare,
     config_facts,
-    contradictions,
     settle,
     stated,
 )
@@ -198,7 +198,7 @@ def _compare_with_releases(config: Sources, *, has_weights: bool) -> None:
     keys = (*_SHAPES, *_SHAPELESS, *["num_hidden_layers"] * is_shared)
     own = {where: {key: facts[key] for key in keys}}
     pairs = [own | {f"the released {name}": config_facts(c)} for name, c in PRESETS.items()]
-    compared = [(pair, contradictions(pair, Meeting.RELEASE)) for pair in pairs]
+    compared = [(pair, compare(pair, Meeting.RELEASE)) for pair in pairs]
     similar = [(p, found) for p, found in compared if Kind.SHAPE not in {f.kind for f in found}]
     if similar and all(found for _, found in similar):
         settle(similar[0][0], Meeting.RELEASE)

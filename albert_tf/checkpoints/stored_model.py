@@ -181,7 +181,7 @@ class StoredModel:
     # Opens the weights. If `None`, `open_weights` of the format's module is used.
     open_weights: Callable[[], Weights] | None = None
     global_step: int = 0  # of a model in memory
-    is_strict: bool = False  # whether contradictions to the model are rejected, see `settle`
+    is_strict: bool = False  # whether the parts must not be replaced, see `settle`
     dtype: str | None = None  # Keras policy of models to build. `None`: the current policy.
 
     @classmethod

@@ -9,7 +9,7 @@ from typing import Any
 
 from absl import logging
 
-from albert_tf.checkpoints.facts import Meeting, contradictions
+from albert_tf.checkpoints.facts import Meeting, compare
 from albert_tf.checkpoints.formats.choose import open_weights, stored_task
 from albert_tf.checkpoints.stored_heads import CLASSIFIER, check_head
 from albert_tf.checkpoints.stored_task import StoredTask
@@ -104,7 +104,7 @@ def fresh_head(task: StoredTask, checkpoint: str) -> dict[str, str]:
     """
     stored = stored_task(checkpoint, task.name)
     sources = {checkpoint: stored.facts, "this run": task.facts} if stored else {}
-    found = contradictions(sources, Meeting.GIVEN)
+    found = compare(sources, Meeting.GIVEN)
     changed = [one.text for one in found if one.name in ("task", "labels", "scale")]
     weights = open_weights(checkpoint) if changed else {}
     head = (name for name in (CLASSIFIER, "output_bias") if name in weights)

@@ -10,7 +10,7 @@ import keras
 import tensorflow as tf
 from absl import logging
 
-from albert_tf.checkpoints.facts import ANY, Meeting, Sources
+from albert_tf.checkpoints.facts import ANY, Meeting, Sources, settle, stated
 from albert_tf.checkpoints.formats.choose import open_model
 from albert_tf.checkpoints.formats.huggingface import read_config
 from albert_tf.checkpoints.growth import grown_model
@@ -175,20 +175,17 @@ def _known_facts(
 
 def _masking(settings: PretrainingSettings, tokenizer: Tokenizer | None) -> OnlineMasking | None:
     """Returns the masking during training, or `None` if records are already masked."""
-    prob, budget = settings.masked_lm_prob, settings.masked_lm_budget
-    if prob and budget and prob != budget:
-        raise UserError(
-            f"`masked_lm_prob`={prob:g} and `masked_lm_budget`={budget:g} are names of the same "
-            "setting. Pass only one of them."
-        )
-    if not (prob or budget):
+    names = ("masked_lm_prob", "masked_lm_budget")  # of the same setting
+    given = {f"`{name}`": getattr(settings, name) or None for name in names}
+    prob = settle(stated("The masked part", given), Meeting.ARGUMENTS)["The masked part"]
+    if not prob:
         for name in ("ngram", "favor_shorter_ngram", "do_whole_word_mask"):
             if getattr(settings, name) is not None:
                 logging.warning("`%s` has no effect without `masked_lm_prob`", name)
         return None
     resolved = resolve(settings)
     masking = MaskingSettings(
-        masked_lm_prob=prob or budget,
+        masked_lm_prob=prob,
         max_predictions_per_seq=settings.max_predictions_per_seq,
         ngram=resolved.ngram,
         favor_shorter_ngram=resolved.favor_shorter_ngram,

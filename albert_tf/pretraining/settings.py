@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from importlib.util import find_spec
 
+from albert_tf.checkpoints.facts import Meeting, settle, stated
 from albert_tf.data.errors import UserError
 from albert_tf.pretraining.instances import (
     NSP,
@@ -182,11 +183,8 @@ class PretrainingDataSettings(Settings):
         )
         is_random = self.random_next_sentence
         loss = segments["sentence_loss"] = self.sentence_loss or (NSP if is_random else SOP)
-        if is_random is not None and is_random != (loss == NSP):
-            raise UserError(
-                f"`random_next_sentence`={is_random} contradicts `sentence_loss`={loss}. "
-                f"`random_next_sentence` is true only for {NSP}. Pass `sentence_loss` only."
-            )
+        given = {"`random_next_sentence`": is_random, f"`sentence_loss`={loss}": loss == NSP}
+        settle(stated("random_next_sentence", given), Meeting.ARGUMENTS)
         return InstanceSettings(
             SegmentSettings(**segments),
             MaskingSettings(**masking),

@@ -13,7 +13,7 @@ from tensorflow.core.protobuf import saved_model_pb2
 
 from albert_tf.checkpoints.archives import is_indirect
 from albert_tf.checkpoints.errors import LoadError
-from albert_tf.checkpoints.facts import Meeting, config_facts, contradictions
+from albert_tf.checkpoints.facts import Meeting, compare, config_facts
 from albert_tf.checkpoints.formats.choose import open_model
 from albert_tf.checkpoints.formats.huggingface import read_config
 from albert_tf.checkpoints.formats.tf1_hub import GRAPH_FILE
@@ -286,7 +286,7 @@ def _model(path: str) -> Iterator[Section]:
         return
     releases = {name: config_facts(preset) for name, preset in PRESETS.items()}
     own = {path: config_facts(config)}
-    same = [n for n, r in releases.items() if not contradictions({n: r, **own}, Meeting.LOAD)]
+    same = [n for n, r in releases.items() if not compare({n: r, **own}, Meeting.LOAD)]
     released = {"equal to": ", ".join(same) or "no released model"}
     yield f"Configuration ({stored.config_file})", {**config.to_dict(), **released}
     model = load(path)

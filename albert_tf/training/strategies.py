@@ -18,6 +18,7 @@ import tensorflow as tf
 from absl import logging
 from tensorflow.python.framework import kernels  # no public API lists kernels
 
+from albert_tf.checkpoints.facts import Meeting, settle, stated
 from albert_tf.config import FLOAT32
 from albert_tf.data.errors import UserError
 from albert_tf.training.cluster import (
@@ -54,7 +55,7 @@ def split_cpu(num_devices: int) -> None:
 def resolve_strategy(name: str, *, num_logical_cpu_devices: int = 1) -> str:
     """Returns `name`, or "multi_worker" for "auto" if TF_CONFIG names several workers.
 
-    Raises ValueError if `name` contradicts TF_CONFIG or the other argument.
+    Raises ValueError if `name` does not match TF_CONFIG or the other argument.
     """
     workers = num_workers()
     if name == "auto" and workers > 1:
@@ -216,9 +217,9 @@ def _first_line(error: BaseException) -> str:
 
 def _strategy_name(settings: TrainingSettings) -> str:
     """Returns the name of the strategy. Checks the device settings, and logs ignored settings."""
-    name = settings.distribution_strategy
-    if settings.use_tpu and name not in ("auto", "tpu"):
-        raise UserError(f"`use_tpu` contradicts `distribution_strategy`={name}. Omit one of them.")
+    name, tpu = settings.distribution_strategy, "tpu" if settings.use_tpu else None
+    given = {"`use_tpu`": tpu, "`distribution_strategy`": None if name == "auto" else name}
+    settle(stated("The strategy", given), Meeting.ARGUMENTS)
     name = resolve_strategy(
         "tpu" if settings.use_tpu else name,
         num_logical_cpu_devices=settings.num_logical_cpu_devices,
@@ -257,7 +258,7 @@ def with_xla(settings: T, num_lengths: int = 1) -> T:
 def strategy_of(settings: TrainingSettings) -> tf.distribute.Strategy:
     """Creates the strategy of a run. A dry run uses only the devices of this process.
 
-    Raises ValueError if a device is missing, or settings, TF_CONFIG and devices contradict.
+    Raises ValueError if a device is missing, or settings, TF_CONFIG and devices do not match.
     """
     name = _strategy_name(settings)
     if settings.precision == FLOAT32 and name != "tpu":

@@ -13,19 +13,19 @@ ERRORS = {Meeting.LOAD: LoadError, Meeting.RECORDS: RecordError}
 # A fact of each kind, two values, and the outcomes of the meetings: an error, a warning, nothing,
 # or (S) a warning unless a source is strict.
 KINDS = {
-    # LOAD, FORMAT, RELEASE, GIVEN, RESUME, EVALUATE, RECORDS, WORKERS
-    Kind.SHAPE: ("hidden_size", 12, 20, "E-WSE---"),
-    Kind.OUTPUT: ("hidden_act", "gelu", "relu", "E-WSE---"),
-    Kind.EMBEDDING: ("num_tokens", 31, 32, "E--EE---"),
-    Kind.VOCABULARY: ("vocabulary", "3554d2", "b8a1e3", "E--SE-E-"),
-    Kind.IDS: ("keep_accents", False, True, "EW-EE-E-"),
-    Kind.CASE: ("do_lower_case", True, False, "EW-WE-E-"),
-    Kind.HEAD: ("labels", *LABELS, "E--EE---"),
-    Kind.LOSS: ("sentence_loss", "sop", "nsp", "E--EEWE-"),
-    Kind.UNIT: ("scale", (2.0, 1.0), (2000.0, 1000.0), "E--WW---"),
-    Kind.LENGTH: ("max_seq_length", 9, 7, "W--WW---"),
-    Kind.SCORES: ("evaluation.digest", "e1", "e2", "----WW--"),
-    Kind.TRAINING: ("optimizer.learning_rate", 0.5, 0.25, "----W--E"),
+    # LOAD, FORMAT, RELEASE, GIVEN, RESUME, EVALUATE, RECORDS, WORKERS, ARGUMENTS
+    Kind.SHAPE: ("hidden_size", 12, 20, "E-WSE----"),
+    Kind.OUTPUT: ("hidden_act", "gelu", "relu", "E-WSE----"),
+    Kind.EMBEDDING: ("num_tokens", 31, 32, "E--EE----"),
+    Kind.VOCABULARY: ("vocabulary", "3554d2", "b8a1e3", "E--SE-E--"),
+    Kind.IDS: ("keep_accents", False, True, "EW-EE-E--"),
+    Kind.CASE: ("do_lower_case", True, False, "EW-WE-E--"),
+    Kind.HEAD: ("labels", *LABELS, "E--EE----"),
+    Kind.LOSS: ("sentence_loss", "sop", "nsp", "E--EEWE--"),
+    Kind.UNIT: ("scale", (2.0, 1.0), (2000.0, 1000.0), "E--WW----"),
+    Kind.LENGTH: ("max_seq_length", 9, 7, "W--WW----"),
+    Kind.SCORES: ("evaluation.digest", "e1", "e2", "----WW---"),
+    Kind.TRAINING: ("optimizer.learning_rate", 0.5, 0.25, "----W--EE"),
 }
 
 

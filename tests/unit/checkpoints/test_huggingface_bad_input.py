@@ -105,10 +105,7 @@ INVALID_LABELS = [
         ({"hidden_size": 13}, "hidden_size"),
         ({"num_hidden_layers": 18, "num_hidden_groups": 14}, "num_hidden_groups"),
         *((values, "id2label|multi_label_classification") for values in INVALID_LABELS),
-        *(
-            ({**NAMED, "label2id": {"good": i}}, "label2id contradicts id2label")
-            for i in (0, 3, [1])
-        ),
+        *(({**NAMED, "label2id": {"good": i}}, "id2label, .* in label2id") for i in (0, 3, [1])),
     ],
 )
 def test_invalid_configurations_are_rejected(model, values, message):

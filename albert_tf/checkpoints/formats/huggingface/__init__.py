@@ -390,7 +390,7 @@ def _task_of_texts(values: Mapping[str, Any], where: str) -> StoredTask | None:
 
 
 def _check_same_task(task: StoredTask, path: str, values: Mapping[str, Any], where: str) -> None:
-    """Rejects a `labels.json` that differs from a `config.json`, such as one changed later."""
+    """Rejects a `labels.json` of another task, because a `config.json` was changed later."""
     architecture, kind = _architecture_of(values), values.get("problem_type")
     by_task = {name: class_name for class_name, names in _TASKS.items() for name in names}
     ours: dict[str, Any] = {"architecture": by_task.get(task.name, _CLASSIFICATION)}
@@ -418,10 +418,8 @@ def _label_names(values: Mapping[str, Any], where: str) -> tuple[str, ...]:
     found = (given[i] for i in ids)
     labels = tuple(str(v.value) if is_number(v.value) else v.text() for v in found)
     inverse = values.get("label2id")
-    for name, number in inverse.items() if isinstance(inverse, dict) else ():
-        if name in labels and str(names.get(str(number))) != name:
-            raise LoadError(
-                f"{where}: label2id contradicts id2label: the id of {shown(name)} is "
-                f"{shown(number)} instead of {labels.index(name)}. Correct one of them."
-            )
+    inverse = inverse if isinstance(inverse, dict) else {}
+    ids_of = {f"labels.{n}": str(i) for n, i in inverse.items() if n in labels}
+    own = {n: i if str(names.get(i)) == n[7:] else labels.index(n[7:]) for n, i in ids_of.items()}
+    settle({f"{where}: id2label": own, "label2id": ids_of}, Meeting.LOAD)
     return labels

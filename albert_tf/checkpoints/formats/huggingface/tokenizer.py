@@ -18,7 +18,7 @@ from typing import Any
 from absl import logging
 
 from albert_tf.checkpoints.downloads import store_tokenizer
-from albert_tf.checkpoints.facts import Meeting, contradictions
+from albert_tf.checkpoints.facts import Meeting, compare
 from albert_tf.checkpoints.formats.huggingface.sentencepiece_messages import (
     CONTROL,
     UNKNOWN,
@@ -147,8 +147,7 @@ class _Files:
         """Returns a tokenizer with the rules in a `tokenizer.json`."""
         sources = {JSON_FILE: library.rules, CONFIG_FILE: self.rules}
         ignored = [
-            f"{one.text}, and the first value is used"
-            for one in contradictions(sources, Meeting.FORMAT)
+            f"{one.text}, and the first value is used" for one in compare(sources, Meeting.FORMAT)
         ]
         return self.stored(files, library.rules, *differences, *ignored)
 
