@@ -55,7 +55,7 @@ class Meeting(Enum):
 
 # What a contradiction of a kind causes in each meeting. E: an error. W: a warning. S: an error if a
 # source is strict, otherwise a warning. -: the kind is not compared there.
-# LOAD, FORMAT, RELEASE, GIVEN, RESUME, EVALUATE, RECORDS, WORKERS, ARGUMENTS
+# The columns are the meetings in their order: LOAD, FORMAT, RELEASE, ..., ARGUMENTS.
 _TREATMENT = {
     Kind.SHAPE: "E - W S E - - - -",  # given sizes may differ with `init_from_group0`
     Kind.OUTPUT: "E - W S E - - - -",
@@ -90,14 +90,14 @@ class Fact(NamedTuple):
 
 _OF_HEADS = ("task", "labels", "num_labels", "pairs", "architecture", "problem_type")
 _NAMES = {
-    Kind.SHAPE: "vocab_size embedding_size hidden_size intermediate_size num_hidden_groups  -"
+    Kind.SHAPE: "vocab_size embedding_size hidden_size intermediate_size num_hidden_groups "
     "inner_group_num max_position_embeddings type_vocab_size shape",
-    Kind.OUTPUT: "num_hidden_layers num_attention_heads hidden_act parameter_sharing num_blocks -",
-    Kind.VOCABULARY: "vocabulary_size -",
-    Kind.IDS: "keep_accents -",
-    Kind.CASE: "do_lower_case -",
-    Kind.LENGTH: "max_seq_length -",
-    Kind.SCORES: "evaluation -",
+    Kind.OUTPUT: "num_hidden_layers num_attention_heads hidden_act parameter_sharing num_blocks",
+    Kind.VOCABULARY: "vocabulary_size",
+    Kind.IDS: "keep_accents",
+    Kind.CASE: "do_lower_case",
+    Kind.LENGTH: "max_seq_length",
+    Kind.SCORES: "evaluation",
 }
 # By name, or by the part of a name before a dot.
 RULES: Mapping[str, Fact] = {
@@ -134,7 +134,7 @@ def compare(sources: Sources, meeting: Meeting, strict: Container[str] = ()) -> 
 
     `strict` contains the places of strict sources, see `_TREATMENT`.
     """
-    stated: dict[str, tuple[str, Any]] = {}
+    seen: dict[str, tuple[str, Any]] = {}
     found, column = [], [*Meeting].index(meeting)
     for where, facts in sources.items():
         for name, value in facts.items():
@@ -142,7 +142,7 @@ def compare(sources: Sources, meeting: Meeting, strict: Container[str] = ()) -> 
             treatment = _TREATMENT[rule.kind].split()[column]
             if value is None or treatment == "-":
                 continue
-            first, known = stated.setdefault(name, (where, value))
+            first, known = seen.setdefault(name, (where, value))
             if not rule.is_same(known, value):
                 text = f"{name} is {rule.show(known)} in {first}, {rule.show(value)} in {where}"
                 is_strict = treatment == "S" and (where in strict or first in strict)

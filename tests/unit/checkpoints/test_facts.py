@@ -3,10 +3,20 @@
 import pytest
 
 from albert_tf.checkpoints.errors import LoadError
-from albert_tf.checkpoints.facts import ANY, Kind, Meeting, changed_settings, settle, stated
+from albert_tf.checkpoints.facts import (
+    ANY,
+    RULES,
+    Kind,
+    Meeting,
+    changed_settings,
+    config_facts,
+    settle,
+    stated,
+)
 from albert_tf.data.errors import UserError
 from albert_tf.data.tfrecord import RecordError
 from albert_tf.labels import Labels
+from tests.small_model import small_config
 
 LABELS = Labels(("no", "yes")), Labels(("yes", "no"))
 ERRORS = {Meeting.LOAD: LoadError, Meeting.RECORDS: RecordError}
@@ -81,6 +91,11 @@ def test_values_that_agree(warnings):
     ):
         settle(stated(name, {"a": one, "b": other}), Meeting.RESUME)
     assert warnings == []
+
+
+def test_values_of_configurations_have_a_kind():
+    training = {"hidden_dropout_prob", "attention_probs_dropout_prob", "initializer_range"}
+    assert config_facts(small_config()).keys() - RULES.keys() == training
 
 
 def test_settings_are_compared_as_in_files():
