@@ -165,10 +165,7 @@ VOCABULARY = [
 ]
 RAW_TEXT = [
     ({"input_file": "{folder}/utf-16"}, "utf-16 is not UTF-8"),
-    (
-        {"input_file": "{folder}/json", "text_key": "content"},
-        "--text_key",
-    ),
+    ({"input_file": "{folder}/json", "text_key": "content"}, "--text_key"),
     ({"language": "german"}, "--language must be the ISO 639 code"),
     ({"output_file": "{folder}/words/a@2.txt"}, "--output_file"),
 ]
@@ -278,49 +275,11 @@ def token_run(folder, golden):
     return run
 
 
-def records_run(folder, golden):
-    shutil.copy(golden / "pretraining_data" / "corpus.txt", folder)
-    (folder / "binary").write_bytes(b"words\n\xff\n")
-    return Files(
-        folder,
-        golden,
-        input_file="{folder}/corpus.txt",
-        output_file="{folder}/new/records",
-        vocab_file="{golden}/tokenizer/vocab.txt",
-    )
-
-
-def vocabulary_run(folder, golden):
-    (folder / "blank").write_text("\n \n")
-    (folder / "words").write_text("some words\n")
-    (folder / "utf-16").write_text("W\u00f6rter\n", "utf-16")
-    return Files(folder, golden, model_prefix="{folder}/new/vocab")
-
-
-def raw_text_run(folder, golden):
-    (folder / "words").write_text("some words\n")
-    (folder / "json").write_text('{"text": "some words"}\n')
-    (folder / "utf-16").write_text("W\u00f6rter\n", "utf-16")
-    return Files(
-        folder,
-        golden,
-        input_file="{folder}/words",
-        output_file="{folder}/new/text@2.txt",
-        language="de",
-    )
-
-
 def ablation_run(folder, golden):
     PretrainingRun(folder)
-    return Files(
-        folder,
-        golden,
-        albert_config_file="{folder}/model/albert_config.json",
-        input_file="{folder}/train-*.tfrecord",
-        eval_input_file="{folder}/eval.tfrecord",
-        output_dir="{folder}/new",
-        num_train_steps=6,
-    )
+    records = {"input_file": "{folder}/train-*.tfrecord", "num_train_steps": 6}
+    records |= {"eval_input_file": "{folder}/eval.tfrecord", "output_dir": "{folder}/new"}
+    return Files(folder, golden, albert_config_file="{folder}/model/albert_config.json", **records)
 
 
 def conversion_run(folder, golden):
@@ -330,25 +289,45 @@ def conversion_run(folder, golden):
     prefix = str(folder / "whole_attention" / "model.ckpt")
     write_checkpoint(prefix, original_names(AlbertForPretraining(config)), 0)
     config.to_json_file(str(folder / "whole_attention" / "albert_config.json"))
-    return Files(
-        folder, golden, model=RELEASED, format="huggingface", output_dir="{folder}/new/out"
-    )
+    target = {"format": "huggingface", "output_dir": "{folder}/new/out"}
+    return Files(folder, golden, model=RELEASED, **target)
 
 
-def export_run(**flags):
-    """Returns a function that returns the files of a command that only reads a model."""
-    return lambda folder, golden: Files(folder, golden, **flags)
+def files_run(contents, **flags):
+    """Returns a function that writes files by name, and returns them with valid flags."""
+
+    def write(folder, golden):
+        for name, content in contents.items():
+            (folder / name).write_bytes(content)
+        return Files(folder, golden, **flags)
+
+    return write
 
 
+TEXTS = {"words": b"some words\n", "utf-16": "W\u00f6rter\n".encode("utf-16")}
+records_run = files_run(
+    {"corpus.txt": b"the road\nwas long\n", "binary": b"words\n\xff\n"},
+    input_file="{folder}/corpus.txt",
+    output_file="{folder}/new/records",
+    vocab_file="{golden}/tokenizer/vocab.txt",
+)
+vocabulary_run = files_run({**TEXTS, "blank": b"\n \n"}, model_prefix="{folder}/new/vocab")
+raw_text_run = files_run(
+    {**TEXTS, "json": b'{"text": "some words"}\n'},
+    input_file="{folder}/words",
+    output_file="{folder}/new/text@2.txt",
+    language="de",
+)
 RELEASED = "{golden}/hub/albert_directory"
-hub_run = export_run(
+hub_run = files_run(
+    {},
     albert_directory=RELEASED,
     export_path="{folder}/new/encoder",
     preprocessor_path="{folder}/new/preprocessor",
 )
-weights_run = export_run(albert_directory=RELEASED, export_path="{folder}/new/model.ckpt")
-litert_run = export_run(model=RELEASED, output_file="{folder}/new/a.tflite", quantization="int8")
-onnx_run = export_run(model=RELEASED, output_file="{folder}/new/a.onnx", quantization="int8")
+weights_run = files_run({}, albert_directory=RELEASED, export_path="{folder}/new/model.ckpt")
+litert_run = files_run({}, model=RELEASED, output_file="{folder}/new/a.tflite", quantization="int8")
+onnx_run = files_run({}, model=RELEASED, output_file="{folder}/new/a.onnx", quantization="int8")
 
 TRAINING = {"do_train": True}
 ALL_ACTIONS = {"do_train": True, "do_eval": True, "do_predict": True}

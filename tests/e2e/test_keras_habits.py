@@ -20,11 +20,8 @@ CONFIG = small_config(**ONE_BLOCK)
 
 @pytest.fixture(scope="module")
 def classifier(tokenizer):
-    model = albert_tf.AlbertForClassification(
-        CONFIG.replace(vocab_size=1000, max_position_embeddings=24),
-        labels=["no", "yes"],
-        dropout_prob=0.2,
-    )
+    config = CONFIG.replace(vocab_size=1000, max_position_embeddings=24)
+    model = albert_tf.AlbertForClassification(config, labels=["no", "yes"], dropout_prob=0.2)
     model.tokenizer = tokenizer
     model.compile(albert_tf.AdamWeightDecay(1e-4), loss=model.default_loss(), metrics=["accuracy"])
     model.fit(model.tokenizer(TEXTS), np.array([1, 0, 1]), verbose=0)
@@ -61,14 +58,12 @@ print(model.evaluate(x, np.array([1, 0, 1]), verbose=0, return_dict=True)["loss"
 
 
 def test_every_class_and_schedule_loads_in_a_new_process(tmp_path):
-    config = CONFIG
     models = [
-        albert_tf.AlbertEncoder(config),
-        albert_tf.AlbertForPretraining(config),
-        albert_tf.AlbertForMultipleChoice(config),
-        albert_tf.AlbertForTokenClassification(config, 3),
-        albert_tf.AlbertForQuestionAnswering(config),
-        albert_tf.AlbertForQuestionAnsweringWithBeamSearch(config, 3, 2),
+        *(albert_tf.AlbertEncoder(CONFIG), albert_tf.AlbertForPretraining(CONFIG)),
+        albert_tf.AlbertForMultipleChoice(CONFIG),
+        albert_tf.AlbertForTokenClassification(CONFIG, 3),
+        albert_tf.AlbertForQuestionAnswering(CONFIG),
+        albert_tf.AlbertForQuestionAnsweringWithBeamSearch(CONFIG, 3, 2),
     ]
     rate = albert_tf.WarmupPolynomialDecay(1e-3, num_train_steps=9, num_warmup_steps=2)
     for number, model in enumerate(models):

@@ -104,17 +104,12 @@ def run_notebook(name: str, folder: Path, **parameters: Any) -> NotebookRun:
 
 def insert_parameters(notebook: NotebookNode, parameters: dict[str, Any]) -> None:
     """Adds a cell after the cell tagged `parameters`, which must set all of these names."""
-    (place,) = (
-        place
-        for place, cell in enumerate(notebook.cells)
-        if "parameters" in cell.metadata.get("tags", ())
-    )
+    tagged = ["parameters" in cell.metadata.get("tags", ()) for cell in notebook.cells]
+    (place,) = (place for place, is_tagged in enumerate(tagged) if is_tagged)
     known = re.findall(r"^(\w+) = ", notebook.cells[place].source, re.MULTILINE)
     assert parameters.keys() <= set(known)
-    lines = [
-        f"{name} = {(str(value) if isinstance(value, Path) else value)!r}"
-        for name, value in parameters.items()
-    ]
+    plain = {k: str(v) if isinstance(v, Path) else v for k, v in parameters.items()}
+    lines = [f"{name} = {value!r}" for name, value in plain.items()]
     notebook.cells.insert(place + 1, new_code_cell("\n".join(lines)))
 
 
@@ -140,9 +135,7 @@ def test_notebooks_contain_readable_outputs(path):
     assert [cell.execution_count for cell in cells] == [*range(1, len(cells) + 1)]
     outputs = [output for cell in cells for output in cell.outputs]
     assert any("image/png" in output.get("data", {}) for output in outputs)
-    assert not any(
-        output.output_type == "error" or output.get("name") == "stderr" for output in outputs
-    )
+    assert not [o for o in outputs if o.output_type == "error" or o.get("name") == "stderr"]
     assert not re.search(r"/(tmp|root|home|work|Users)/", json.dumps(outputs))
     (seconds,) = re.findall(r"This run took (\d+ CPU seconds)", json.dumps(outputs))
     assert re.findall(r"\d+ CPU seconds", notebook.cells[0].source) == [seconds]
@@ -166,9 +159,8 @@ def test_every_cell_compiles_and_needs_no_colab(path):
 @pytest.fixture
 def model(tmp_path, tokenizer) -> str:
     """Writes a model with two layers, its configuration and its tokenizer."""
-    config = small_config(
-        vocab_size=1000, num_hidden_layers=2, inner_group_num=1, max_position_embeddings=48
-    )
+    sizes = {"num_hidden_layers": 2, "inner_group_num": 1, "max_position_embeddings": 48}
+    config = small_config(vocab_size=1000, **sizes)
     return write_model(tmp_path / "model", AlbertForPretraining(config), tokenizer)
 
 
@@ -183,9 +175,8 @@ def assert_trained(run: NotebookRun, steps: int, name: str = "") -> list[dict]:
     """Checks the steps in metrics.jsonl and returns the records of the evaluations."""
     lines = (run.output / name / "metrics.jsonl").read_text().splitlines()
     records = [json.loads(line) for line in lines]
-    trained, evaluated = (
-        [record for record in records if record["phase"] == phase] for phase in ("train", "eval")
-    )
+    phases = "train", "eval"
+    trained, evaluated = ([r for r in records if r["phase"] == phase] for phase in phases)
     assert [record["step"] for record in trained] == list(range(1, steps + 1))
     assert [record["step"] for record in evaluated] == list(range(2, steps + 1, 2))
     return evaluated
@@ -240,9 +231,8 @@ def test_pretraining_trains_resumes_and_fills_in_blanks(folder, golden):
     )
     run.assert_clean(1)  # curves
     assert_trained(run, 6, "pretrained")
-    training, held_out = (
-        (run.output / f"{part}.txt").read_text().split("\n\n") for part in ("training", "held_out")
-    )
+    texts = ((run.output / f"{part}.txt").read_text() for part in ("training", "held_out"))
+    training, held_out = (text.split("\n\n") for text in texts)
     assert len(training) > len(held_out) > 1
     assert not set(training) & set(held_out) - {""}
     early, late = run.printed().split("The [MASK] was wide.")[1:]

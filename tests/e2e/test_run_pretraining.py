@@ -38,17 +38,15 @@ class TestTraining:
         assert (trained.output / "vocab.txt").read_text() == (model / "vocab.txt").read_text()
         steps = ["model.ckpt-10.index", "model.ckpt-12.index", "model.ckpt-5.index"]
         assert trained.files_of("model.ckpt-*.index") == [*steps, "model.ckpt-best.index"]
-        assert tf.train.latest_checkpoint(str(trained.output)) == str(
-            trained.output / "model.ckpt-12"
-        )
+        newest = tf.train.latest_checkpoint(str(trained.output))
+        assert newest == str(trained.output / "model.ckpt-12")
         assert not [path for path in trained.output.rglob("*") if "tmp" in path.name]
 
     def test_the_best_checkpoint_has_the_highest_accuracy_and_no_slots(self, trained):
-        accuracies = {
-            step: record["masked_lm_accuracy"] for step, record in trained.metrics("eval").items()
-        }
+        records = trained.metrics("eval")
+        accuracies = {step: record["masked_lm_accuracy"] for step, record in records.items()}
         assert accuracies.keys() == {5, 10, 12}
-        losses = {step: record["loss"] for step, record in trained.metrics("eval").items()}
+        losses = {step: record["loss"] for step, record in records.items()}
         best = max(accuracies, key=lambda step: (accuracies[step], -losses[step]))
         expected = f"12:{best}:{accuracies[best]}"
         assert (trained.output / "best_trial.txt").read_text() == expected
@@ -65,6 +63,8 @@ class TestTraining:
         assert int(marked[-1]) == best_step(trained)
         for step, loss in lines:
             np.testing.assert_allclose(float(loss), records[int(step)]["loss"], rtol=0, atol=5e-5)
+        results = (trained.output / "eval_results.txt").read_text().splitlines()
+        assert [line.split(" = ")[0] for line in results] == sorted(RESULTS)
         assert records[12].keys() > RESULTS - {"global_step"} | {"gradient_norm", "learning_rate"}
         # The rate of the twelfth update: the decay after eleven finished steps.
         np.testing.assert_allclose(records[12]["learning_rate"], 0.00176 / 12, rtol=1e-5, atol=0)
@@ -112,13 +112,10 @@ class TestDryRun:
             run_here(run_pretraining, {**flags, "input_file": uneven})
 
 
-class TestEvaluation:
-    def test_reports_the_results_of_the_original(self, trained):
-        text = (trained.output / "eval_results.txt").read_text()
-        names = [line.split(" = ")[0] for line in text.splitlines()]
-        assert names == sorted(RESULTS)
-        assert "\nmasked_lm_accuracy = " in text
+ALL_CHECKPOINTS = {"do_train": False, "do_eval": True, "eval_checkpoint": "all"}
 
+
+class TestEvaluation:
     @pytest.mark.parametrize(
         "choice", [pytest.param("best", marks=pytest.mark.slow), "model.ckpt-5.index"]
     )
@@ -126,9 +123,8 @@ class TestEvaluation:
         step = best_step(trained) if choice == "best" else 5
         path = choice if choice == "best" else trained.output / choice
         other = trained.output / "model.ckpt-10"
-        printed = trained.must_work(
-            do_train=False, do_eval=True, eval_checkpoint=path, init_checkpoint=other
-        )
+        flags = {"do_train": False, "do_eval": True, "eval_checkpoint": path}
+        printed = trained.must_work(**flags, init_checkpoint=other)
         assert f"{other} is not evaluated: eval_checkpoint=" in printed
         results = trained.results()
         assert results.pop("global_step") == step
@@ -144,12 +140,7 @@ class TestEvaluation:
         for name in ("best_trial.txt", "model.ckpt-best.index"):
             (output / name).unlink()
         printed = trained.must_work(
-            output_dir=output,
-            do_train=False,
-            do_eval=True,
-            eval_checkpoint="all",
-            num_train_steps=1000,
-            watch_secs=1.0,
+            **ALL_CHECKPOINTS, output_dir=output, num_train_steps=1000, watch_secs=1.0
         )
         assert re.findall(r"global_step = (\d+)", printed) == ["5", "10", "12"]
         last, best, value = (output / "best_trial.txt").read_text().split(":")
@@ -162,13 +153,7 @@ class TestEvaluation:
     def test_evaluating_during_a_training_run_ends_with_the_run(self, tmp_path):
         run = PretrainingRun(tmp_path)
         training = run.start(num_train_steps=80, save_checkpoints_steps=1, keep_checkpoint_max=1)
-        printed = run.must_work(
-            do_train=False,
-            do_eval=True,
-            eval_checkpoint="all",
-            num_train_steps=80,
-            watch_secs=TIMEOUT,
-        )
+        printed = run.must_work(**ALL_CHECKPOINTS, num_train_steps=80, watch_secs=TIMEOUT)
         assert training.wait().code == 0
         steps = [int(step) for step in re.findall(r"global_step = (\d+)", printed)]
         assert steps == sorted(set(steps))
@@ -215,13 +200,11 @@ class TestSentenceLosses:
     def test_next_sentence_prediction_differs_only_in_names(self, trained, tmp_path):
         run = PretrainingRun(tmp_path)
         run.must_work(**SHORT, sentence_loss="nsp")
-        assert run.results().keys() == {
-            name.replace("sentence_order", "next_sentence") for name in RESULTS
-        }
+        names = {name.replace("sentence_order", "next_sentence") for name in RESULTS}
+        assert run.results().keys() == names
         assert run.metrics("train")[4].keys() >= {"next_sentence_loss", "next_sentence_accuracy"}
-        assert read_checkpoint(run.output / "model.ckpt-best").keys() == (
-            read_checkpoint(trained.output / "model.ckpt-best").keys()
-        )
+        ours, theirs = (read_checkpoint(r.output / "model.ckpt-best") for r in (run, trained))
+        assert ours.keys() == theirs.keys()
         assert "sentence_loss is 'nsp' in" in run.must_fail(**SHORT, sentence_loss="sop")
         printed = run.must_work(**SHORT, do_train=False)
         assert "sentence_loss is 'nsp' in " in printed
@@ -278,16 +261,14 @@ class TestGrownModel:
         tokens = (grown.folder / "model" / "vocab.txt").read_text().split()
         vocabulary = tmp_path / "new.txt"
         vocabulary.write_text("\n".join([*tokens[:4], "new", *tokens[5:20], "[MASK]"]))
+        columns = pretraining_columns(20, seed=4, length=20, vocabulary=21)
         flags = {
             "init_checkpoint": trained.output / "model.ckpt-12",
             "grow_init_checkpoint": True,
             "vocab_file": vocabulary,
             "albert_config_file": None,
             "max_seq_length": 20,
-            "input_file": write_records(
-                tmp_path / "long.tfrecord",
-                pretraining_columns(20, seed=4, length=20, vocabulary=21),
-            ),
+            "input_file": write_records(tmp_path / "long.tfrecord", columns),
         }
         printed = grown.must_work(**flags)
         pieces = "20 kept, 1 new, 11 dropped"

@@ -171,10 +171,6 @@ def _sentencepiece_model() -> Any:
     return tokenizer.tokens, tokenizer.tokenize_clean(_PLAIN_TEXT)
 
 
-def _sentencepiece_vocabulary() -> None:
-    tokenizer_from_files(spm_model_file="spm.model", vocab_file="spm.vocab")
-
-
 def _tensors(name: str) -> Any:
     opened = open_tensors(name)
     values = {tensor: opened.get(tensor) for tensor in opened.shapes}
@@ -217,17 +213,9 @@ def _tf1_hub_module() -> None:
     tf1_hub.read(".")
 
 
-def _inspected_saved_model() -> None:
-    list(describe_saved_model(find_saved_model(".")))
-
-
 def _ablation() -> None:
     base = ablations.Variant(ablations.BASE, "", PRESETS["base_v2"])
     ablations.read_run(base, ".")
-
-
-def _best_trial() -> None:
-    BestCheckpoint(TrainingDirectory("."), "eval_accuracy")
 
 
 def _input_description() -> None:
@@ -278,16 +266,13 @@ _SPECS = (
 
 def _records_by_hand() -> list[bytes]:
     """Returns the payloads before the first wrong checksum."""
-    data, place, found = Path(_PART).read_bytes(), 0, []
-    while place < len(data):
-        header = data[place : place + 8]
-        end = place + 16 + int.from_bytes(header, "little")
-        payload = data[place + 12 : end - 4]
-        is_sound = masked_crc32c(header) == data[place + 8 : place + 12]
-        if end > len(data) or not is_sound or masked_crc32c(payload) != data[end - 4 : end]:
+    found = []
+    for record in m.split_records(Path(_PART).read_bytes()):
+        header, payload = record[:8], record[12:-4]
+        checks = masked_crc32c(header), masked_crc32c(payload)
+        if checks != (record[8:12], record[-4:]) or len(record) != len(payload) + 16:
             break
         found.append(payload)
-        place = end
     return found
 
 
@@ -340,7 +325,8 @@ _add("config", _CONFIG, lambda: AlbertConfig.from_json_file(_CONFIG).to_dict(), 
 _add("labels", "labels.json", _labels, values="labels.json")
 _add("vocabulary", "vocab.txt", lambda: _tokenizer("vocab.txt"))
 _add("sentencepiece_model", "spm.model", _sentencepiece_model, independent=_pieces)
-_add("sentencepiece_vocab", "spm.vocab", _sentencepiece_vocabulary)
+_VOCABULARY_FILES = {"spm_model_file": "spm.model", "vocab_file": "spm.vocab"}
+_add("sentencepiece_vocab", "spm.vocab", lambda: tokenizer_from_files(**_VOCABULARY_FILES))
 _add("hf_config", "config.json", _hf_config)
 _add("hf_index", _INDEX, lambda: _tensors(_INDEX), named=(_INDEX, _SHARD))
 _add("safetensors", _WEIGHTS, lambda: _tensors(_WEIGHTS), independent=_tensors_by_hand)
@@ -381,11 +367,13 @@ for _name, _file in (
 ):
     _named = (_file.removesuffix(".index"), ".: ")
     _add(f"tf2_hub_{_name}", _file, _tf2_hub_module, "tf2_hub", named=_named)
-_add("inspected_saved_model", "saved_model.pb", _inspected_saved_model, "tf2_hub")
+_GRAPH = "saved_model.pb"
+_add("saved_model", _GRAPH, lambda: list(describe_saved_model(find_saved_model("."))), "tf2_hub")
 _add("run_config", "run_config.json", lambda: read_run_config("."), "training_run")
 _add("metrics", "metrics.jsonl", _metrics, "training_run")
 _add("ablation", "metrics.jsonl", _ablation)
-_add("best_trial", "best_trial.txt", _best_trial)
+_BEST = "best_trial.txt"
+_add("best_trial", _BEST, lambda: BestCheckpoint(TrainingDirectory("."), "eval_accuracy"))
 _add("eval_results", "eval_results.txt", lambda: EvaluationResults(".", 5))
 _add("glue_results", "mrpc-seed1/eval_results.txt", lambda: read_runs("."), "glue_results")
 _add("glue_best_trial", "mrpc-seed1/best_trial.txt", lambda: read_runs("."), "glue_results")

@@ -18,58 +18,49 @@ from tests.command_flags import flags_of
 from tests.programs import ROOT, run_program, unwrapped
 from tests.run_in_process import given, run_here
 
-# A command that imports a stub of TensorFlow. Like TensorFlow, it writes before it reads its level.
-COMMAND = """
-import os
-import warnings
 
-from absl import logging
-
+def program_of(function: str, **options: object) -> str:
+    """Returns the code of a command that calls the function `run`."""
+    return f"""
 from albert_tf.cli.app import command
 from albert_tf.cli.flags import Flags
 from albert_tf.settings import Settings
+{function}
+command(__name__, __doc__, Flags(Settings), run, **{options})
+"""
 
+
+# A command that imports a stub of TensorFlow. Like TensorFlow, it writes before it reads its level.
+COMMAND = program_of("""
+import os, warnings
+from absl import logging
 
 def run(settings):
     import tensorflow
-
     os.write(2, b"level %s\\n" % os.environ.get("TF_CPP_MIN_LOG_LEVEL", "none").encode())
     logging.warning("of another package")
     warnings.warn("of Python")
     logging.error("error of another package")
-
-
-command(__name__, __doc__, Flags(Settings), run)
-"""
-PRINTING_COMMAND = """
-from albert_tf.cli.app import command
-from albert_tf.cli.flags import Flags
+""")
+PRINTING_COMMAND = program_of(
+    """
 from albert_tf.data.streams import open_output
-from albert_tf.settings import Settings
-
 
 def run(settings, texts):
     for text in texts:
         with open_output(None) as file:
             file.write(text.encode())
-
-
-command(__name__, __doc__, Flags(Settings), run, takes_paths=True)
-"""
-TF32_COMMAND = """
-from albert_tf.cli.app import command
-from albert_tf.cli.flags import Flags
-from albert_tf.settings import Settings
-
-
+""",
+    takes_paths=True,
+)
+TF32_COMMAND = program_of(
+    """
 def run(settings):
     import tensorflow as tf
-
     print("TF32", tf.config.experimental.tensor_float_32_execution_enabled())
-
-
-command(__name__, __doc__, Flags(Settings), run, devices="all")
-"""
+""",
+    devices="all",
+)
 TENSORFLOW = 'import os\nos.write(2, b"WARNING: at its start\\n")\n'
 
 
@@ -246,10 +237,7 @@ def test_invalid_command_lines_are_rejected(arguments, named):
         (ValueError("two runs are bad"), "two runs are bad"),
         (ValueError("the standard input is bad"), "--predict_file: the standard input is bad"),
         (ValueError("/x/b.csv is bad"), "--dev_file, --test_file: /x/b.csv is bad"),
-        (
-            ValueError("`dev_file` is not `x`. See /x/b.csv"),
-            "--test_file: --dev_file is not `x`. See",
-        ),
+        (ValueError("`dev_file` is not `x`. See /x/b.csv"), "--test_file: --dev_file is not `x`."),
         (FileNotFoundError(2, "No such file", "/x/a.csv"), "--train_file: [Errno 2] No such file"),
         (WriteError("runs/a cannot be written."), "--output_dir: runs/a cannot be written. Make"),
     ],
@@ -300,15 +288,7 @@ def test_a_path_without_a_file_system_is_a_user_error():
 
 
 def test_an_unexpected_error_shows_its_stack_trace_and_how_to_report_it():
-    program = """
-from albert_tf.cli.app import command
-from albert_tf.cli.flags import Flags
-from albert_tf.settings import Settings
-def run(settings):
-    {}["missing"]
-command(__name__, __doc__, Flags(Settings), run)
-"""
-    result = run_python("-c", program)
+    result = run_python("-c", program_of("def run(settings): {}['missing']"))
     assert result.returncode == 1
     assert "Traceback" in result.stderr
     assert "KeyError: 'missing'" in result.stderr

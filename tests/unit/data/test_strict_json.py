@@ -1,5 +1,6 @@
 """The JSON parser: equal to json.loads for strict JSON, otherwise one kind of error."""
 
+import functools
 import json
 import random
 import re
@@ -41,9 +42,8 @@ def test_random_values_equal_those_of_json_loads(seed):
     source = random.Random(seed)
     for _ in range(20):
         value = random_value(source)
-        text = json.dumps(
-            value, ensure_ascii=source.random() < 0.5, indent=source.choice([None, 1])
-        )
+        is_ascii, indent = source.random() < 0.5, source.choice([None, 1])
+        text = json.dumps(value, ensure_ascii=is_ascii, indent=indent)
         assert parse_json(f" \t\r\n{text}\n", WHERE) == json.loads(text)
         assert parse_json(b"\xef\xbb\xbf" + text.encode(), WHERE) == json.loads(text)
     for text in ('"\\ud800"', "-0.0", "[1E5]"):
@@ -93,13 +93,6 @@ def test_several_values_are_parsed():
         next(values)
 
 
-def deep_list():
-    value: list = []
-    for _ in range(10**5):
-        value = [value]
-    return value
-
-
 CONTENT = JsonValue(
     {
         "name": "a",
@@ -110,7 +103,7 @@ CONTENT = JsonValue(
         "nothing": None,
         "half": "\ud800",
         "model": {"vocab": [["x", 0], ["y", "z"]], "odd key\n": 1},
-        "deep": deep_list(),
+        "deep": functools.reduce(lambda value, _: [value], range(10**5), []),
         "long": "x" * 10**6,
     },
     WHERE,

@@ -138,16 +138,10 @@ def test_new_weights_are_used_and_unchanged_weights_are_not_rounded_again():
     for value, source in zip(rounded._rounded, kept, strict=True):
         value[0].assign(source)
     np.testing.assert_array_equal(rounded(inputs)["logits"], before)
-    for name in (
-        "attention.key.bias",
-        "attention.value.kernel",
-        "feed_forward.intermediate.kernel",
-    ):
-        variable = half.encoder.blocks[1]
-        for part in name.split("."):
-            variable = getattr(variable, part)
+    attention, feed_forward = half.encoder.blocks[1].attention, half.encoder.blocks[1].feed_forward
+    for variable in (attention.key.bias, attention.value.kernel, feed_forward.intermediate.kernel):
         variable.assign_add(tf.ones(variable.shape))
-        assert np.abs(rounded(inputs)["logits"] - before).max() > 0, name
+        assert np.abs(rounded(inputs)["logits"] - before).max() > 0, variable.path
         before = rounded(inputs)["logits"].numpy()
 
 

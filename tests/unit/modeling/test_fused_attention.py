@@ -190,10 +190,8 @@ def test_choose(monkeypatch, caplog):
     monkeypatch.setattr(fused_attention, "compute_capabilities", lambda: H200)
     assert choose("plain") is None
     assert choose("auto", "float32") is None
-    assert (
-        "attention=plain (cudnn cannot be used: it does not compute in `precision`=float32"
-        in caplog.text
-    )
+    reason = "cudnn cannot be used: it does not compute in `precision`=float32"
+    assert f"attention=plain ({reason}" in caplog.text
     # This machine has no such kernels, which the check detects.
     caplog.clear()
     assert choose("auto") is None
@@ -314,10 +312,8 @@ def test_compiled_attention_equals_plain_attention(monkeypatch, on_tpu, dtype, t
         atol = max(tolerance, 2e-3) * np.abs(theirs).max()
         np.testing.assert_allclose(tf.cast(ours, tf.float32), theirs, rtol=0, atol=atol)
         rows = [0, 1, 3]
-        atol = tolerance * np.abs(theirs).max()
-        np.testing.assert_allclose(
-            tf.cast(ours, tf.float32).numpy()[rows], theirs.numpy()[rows], rtol=0, atol=atol
-        )
+        found, wanted = tf.cast(ours, tf.float32).numpy()[rows], theirs.numpy()[rows]
+        np.testing.assert_allclose(found, wanted, rtol=0, atol=tolerance * np.abs(theirs).max())
 
 
 @pytest.mark.parametrize("rate", [0.001, 0.1, 0.999])
@@ -365,9 +361,8 @@ def test_blocks_in_bfloat16_with_compiled_attention(monkeypatch, on_tpu):
 
     # The exact gradient of the key bias is 0; its rounding errors are small if the weights are.
     config = small_config(initializer_range=0.1)
-    block, float32_block = (
-        TransformerBlock(config, dtype=dtype) for dtype in ("mixed_bfloat16", "float32")
-    )
+    dtypes = "mixed_bfloat16", "float32"
+    block, float32_block = (TransformerBlock(config, dtype=dtype) for dtype in dtypes)
     float32_block.set_weights(block.get_weights())
     tensors = [tf.random.stateless_normal([B, S, H], [0, n], dtype="bfloat16") for n in (1, 2)]
     for ours, theirs in zip(run(block, *tensors), run(float32_block, *wide(*tensors)), strict=True):

@@ -49,13 +49,8 @@ def test_half_precision_masks_without_overflow(policy):
     expected, actual = (head(sequence_output(), p_mask()) for head in (single, half))
     for name in ("start_top_log_probs", "end_top_log_probs", "cls_logits"):
         assert actual[name].dtype == tf.float32
-        np.testing.assert_allclose(
-            np.maximum(actual[name], -50.0),
-            np.maximum(expected[name], -50.0),
-            rtol=0,
-            atol=0.1,
-            err_msg=name,
-        )
+        found, wanted = (np.maximum(values[name], -50.0) for values in (actual, expected))
+        np.testing.assert_allclose(found, wanted, rtol=0, atol=0.1, err_msg=name)
 
 
 @pytest.mark.parametrize(

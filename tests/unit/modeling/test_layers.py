@@ -11,16 +11,6 @@ from tests.small_model import BATCH, LENGTH, REAL_TOKENS, dropping_config, small
 SEED = tf.constant([3, 5])
 
 
-def hidden_states(seed=0):
-    return tf.constant(
-        np.random.default_rng(seed).normal(size=(BATCH, LENGTH, 12)).astype(np.float32)
-    )
-
-
-def ragged_mask():
-    return tf.sequence_mask(REAL_TOKENS, LENGTH, tf.int32)
-
-
 class TestDropout:
     @pytest.mark.parametrize("rate", [0.1, 0.3, 0.999999])
     def test_rate_is_rounded_to_a_multiple_of_a_65536th(self, rate):
@@ -82,34 +72,29 @@ class TestDropout:
         np.testing.assert_allclose(np.mean(dropped == 0), 26 / 256, rtol=0, atol=0.01)
 
 
-class TestProjection:
-    def test_bias_gradients_are_summed_in_float32(self):
-        layer = Projection(4, 3, 0.02, dtype="mixed_bfloat16")
-        with tf.GradientTape() as tape:
-            total = tf.reduce_sum(tf.cast(layer(tf.ones([5000, 4])), tf.float32))
-        gradient = tape.gradient(total, layer.bias)
-        np.testing.assert_allclose(gradient, [5000] * 3, rtol=0.004, atol=0)
+def test_bias_gradients_of_a_projection_are_summed_in_float32():
+    layer = Projection(4, 3, 0.02, dtype="mixed_bfloat16")
+    with tf.GradientTape() as tape:
+        total = tf.reduce_sum(tf.cast(layer(tf.ones([5000, 4])), tf.float32))
+    gradient = tape.gradient(total, layer.bias)
+    np.testing.assert_allclose(gradient, [5000] * 3, rtol=0.004, atol=0)
 
 
-class TestEmbedding:
-    def test_rejects_more_tokens_than_positions(self):
-        layer = FactorizedEmbedding(small_config())
-        ids = tf.zeros([2, 17], tf.int32)
-        with pytest.raises(ValueError, match=r"must be in 1..16.*max_position_embeddings"):
-            layer(ids, ids)
-        unknown_length = tf.function(
-            layer, input_signature=[tf.TensorSpec([None, None], tf.int32)] * 2
-        )
-        assert unknown_length(ids[:, :16], ids[:, :16])[0].shape == (2, 16, 8)
-        with pytest.raises(tf.errors.InvalidArgumentError, match="more tokens than the model"):
-            unknown_length(ids, ids)
+def test_embedding_rejects_more_tokens_than_positions():
+    layer = FactorizedEmbedding(small_config())
+    ids = tf.zeros([2, 17], tf.int32)
+    with pytest.raises(ValueError, match=r"must be in 1..16.*max_position_embeddings"):
+        layer(ids, ids)
+    unknown_length = tf.function(layer, input_signature=[tf.TensorSpec([None, None], tf.int32)] * 2)
+    assert unknown_length(ids[:, :16], ids[:, :16])[0].shape == (2, 16, 8)
+    with pytest.raises(tf.errors.InvalidArgumentError, match="more tokens than the model"):
+        unknown_length(ids, ids)
 
 
-class TestSelfAttention:
-    def test_returned_probabilities_have_no_dropout(self):
-        config = dropping_config()
-        layer, x = SelfAttention(config), hidden_states()
-        dropped, probabilities = layer.context(x, ragged_mask(), SEED, PLAIN)
-        kept, expected = layer.context(x, ragged_mask(), None, PLAIN)
-        np.testing.assert_array_equal(probabilities, expected)
-        assert np.all(dropped != kept)
+def test_returned_probabilities_have_no_dropout():
+    layer, mask = SelfAttention(dropping_config()), tf.sequence_mask(REAL_TOKENS, LENGTH, tf.int32)
+    x = tf.constant(np.random.default_rng(0).normal(size=(BATCH, LENGTH, 12)).astype(np.float32))
+    dropped, probabilities = layer.context(x, mask, SEED, PLAIN)
+    kept, expected = layer.context(x, mask, None, PLAIN)
+    np.testing.assert_array_equal(probabilities, expected)
+    assert np.all(dropped != kept)

@@ -65,33 +65,22 @@ def answer_inputs():
 
 
 # Class, settings, inputs, and the outputs of the head.
+DROPPING, TAGS, LOGITS = {"dropout_prob": 0.35}, ["O", "B-PER", "I-PER"], ("logits",)
+PRETRAINING_LOGITS = ("masked_lm_logits", "sentence_order_logits")
+SCORES = ("cls_logits", "start_log_probs", "end_log_probs")
+WIDTHS = {"start_n_top": 6, "end_n_top": 3, **DROPPING}
 MODELS = {
-    "pretraining": (
-        AlbertForPretraining,
-        {},
-        pretraining_inputs,
-        ("masked_lm_logits", "sentence_order_logits"),
-    ),
+    "pretraining": (AlbertForPretraining, {}, pretraining_inputs, PRETRAINING_LOGITS),
     "classification": (
         AlbertForClassification,
-        {"num_labels": 5, "dropout_prob": 0.35},
+        {"num_labels": 5, **DROPPING},
         encoder_inputs,
-        ("logits",),
+        LOGITS,
     ),
-    "tokens": (
-        AlbertForTokenClassification,
-        {"labels": ["O", "B-PER", "I-PER"], "dropout_prob": 0.35},
-        encoder_inputs,
-        ("logits",),
-    ),
-    "choices": (AlbertForMultipleChoice, {"dropout_prob": 0.35}, choice_inputs, ("logits",)),
+    "tokens": (AlbertForTokenClassification, {"labels": TAGS, **DROPPING}, encoder_inputs, LOGITS),
+    "choices": (AlbertForMultipleChoice, DROPPING, choice_inputs, LOGITS),
     "answers": (AlbertForQuestionAnswering, {}, encoder_inputs, ("start_logits", "end_logits")),
-    "beams": (
-        AlbertForQuestionAnsweringWithBeamSearch,
-        {"start_n_top": 6, "end_n_top": 3, "dropout_prob": 0.35},
-        answer_inputs,
-        ("cls_logits", "start_log_probs", "end_log_probs"),
-    ),
+    "beams": (AlbertForQuestionAnsweringWithBeamSearch, WIDTHS, answer_inputs, SCORES),
 }
 
 
@@ -108,11 +97,8 @@ def test_all_variables_are_trained(name):
 @pytest.mark.parametrize("name", usual(MODELS, "classification", "beams"))
 def test_saved_model_keeps_settings_and_weights(name, tmp_path):
     kind, settings, inputs, heads = MODELS[name]
-    model = kind(
-        dropping_config(num_hidden_layers=2, inner_group_num=1),
-        use_one_hot_embeddings=True,
-        **settings,
-    )
+    config = dropping_config(num_hidden_layers=2, inner_group_num=1)
+    model = kind(config, use_one_hot_embeddings=True, **settings)
     model.save(tmp_path / "model.keras")
     twin = keras.models.load_model(tmp_path / "model.keras")
     assert twin.get_config() == model.get_config()
@@ -186,6 +172,4 @@ class TestMultipleChoice:
 
     def test_rejects_another_number_of_axes(self):
         with pytest.raises(ValueError, match=r"\[B, C, S\], or \[B, S\].* Received: \(7,\)"):
-            AlbertForMultipleChoice(small_config(**ONE_BLOCK))(
-                {"input_ids": tf.zeros([7], tf.int32)}
-            )
+            AlbertForMultipleChoice(small_config(**ONE_BLOCK))(tf.zeros([7], tf.int32))

@@ -93,13 +93,11 @@ def test_gradients_inside_a_condition(function, arguments):
 class TestHalfPrecision:
     def test_embedding_gradients_are_summed_in_float32(self, dtype):
         ids = tf.zeros([5000], tf.int32)  # sums of ones end at 256 in bfloat16, at 2048 in float16
-        gradient = gradient_of_sum(
-            lambda table: ops.embedding_lookup(table, ids), tf.zeros([3, 2], dtype)
-        )
+        table = tf.zeros([3, 2], dtype)
+        gradient = gradient_of_sum(lambda table: ops.embedding_lookup(table, ids), table)
         assert gradient.dtype == dtype
-        np.testing.assert_allclose(
-            tf.cast(gradient, tf.float32)[:, 0], [5000, 0, 0], rtol=0.004, atol=0
-        )
+        sums = tf.cast(gradient, tf.float32)[:, 0]
+        np.testing.assert_allclose(sums, [5000, 0, 0], rtol=0.004, atol=0)
 
     @pytest.mark.parametrize("function", [ops.gelu, ops.exact_gelu])
     def test_gradient_of_gelu_at_large_values(self, dtype, function):
@@ -108,20 +106,16 @@ class TestHalfPrecision:
         np.testing.assert_allclose(gradient, [0, 1], rtol=0, atol=0)
 
     def test_layer_norm_computes_in_float32(self, dtype):
-        gamma, beta = tf.ones([5], dtype), tf.zeros([5], dtype)
-
-        def normalize(x):
-            return ops.layer_norm(x, gamma, beta)
-
+        parameters = tf.ones([5], dtype), tf.zeros([5], dtype)
         x = tf.cast(normal(4000, 5), dtype)
         exact = tf.cast(x, tf.float64).numpy()
         exact -= exact.mean(-1, keepdims=True)
         exact /= exact.std(-1, keepdims=True)
-        ours = normalize(x)
+        ours = ops.layer_norm(x, *parameters)
         assert ours.dtype == dtype
         np.testing.assert_allclose(tf.cast(ours, tf.float64), exact, rtol=0.004, atol=0.001)
         # The epsilon underflows in float16, where a row of equal entries would be 0 / 0.
-        even = tf.cast(normalize(tf.ones([2, 5], dtype)), tf.float32)
+        even = tf.cast(ops.layer_norm(tf.ones([2, 5], dtype), *parameters), tf.float32)
         np.testing.assert_allclose(even, np.zeros((2, 5)), rtol=0, atol=0)
 
     @pytest.mark.parametrize("jit_compile", [False, True])

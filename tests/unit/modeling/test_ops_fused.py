@@ -17,6 +17,7 @@ def draw(*shape, dtype=tf.float32, seed=0):
     return tf.cast(tf.constant(rng.normal(size=shape), tf.float32), dtype)
 
 
+LABELS = tf.constant([[6, 0], [3, 3], [1, 5], [2, 4]])
 MASK = tf.sequence_mask([12, 9, 1, 4], S, tf.int32)
 
 # Functions and their arguments; biases and parameters of norms are float32.
@@ -40,17 +41,12 @@ FUNCTIONS = {
     "residual_norm": (
         lambda ops, *arguments: ops.residual_norm(*arguments),
         lambda dtype: [
-            draw(B, S, H, dtype=dtype),
-            draw(B * S, H, dtype=dtype, seed=1),
-            draw(H),
-            draw(H, seed=2),
-            draw(H, seed=3),
+            *(draw(B, S, H, dtype=dtype), draw(B * S, H, dtype=dtype, seed=1)),
+            *(draw(H), draw(H, seed=2), draw(H, seed=3)),
         ],
     ),
     "cross_entropy": (
-        lambda ops, logits: ops.cross_entropy(
-            logits, tf.constant([[6, 0], [3, 3], [1, 5], [2, 4]])
-        ),
+        lambda ops, logits: ops.cross_entropy(logits, LABELS),
         lambda dtype: [draw(B, 2, F)],
     ),
 }

@@ -71,11 +71,8 @@ def test_one_step_updates_every_variable(mode):
     optimizer = Lamb()
     optimizer.build(list(named.values()))
     decayed, _ = optimizer.split(list(named.values()))
-    assert [id(v) for v in decayed] == [
-        id(v)
-        for name, v in named.items()
-        if name.rsplit("/", 1)[-1] == "kernel" or name.endswith(("embeddings", "output_weights"))
-    ]
+    ends = ("/kernel", "embeddings", "output_weights")
+    assert [id(v) for v in decayed] == [id(v) for n, v in named.items() if n.endswith(ends)]
     before = {name: variable.numpy() for name, variable in named.items()}
     with tf.GradientTape() as tape:
         outputs = model(pretraining_inputs(), training=True)
@@ -131,12 +128,9 @@ def test_parameter_counts_equal_built_models(changes):
 
     assert counts.embeddings == total([encoder.embeddings])
     assert counts.embedding_projection == total([encoder.embedding_projection])
-    assert counts.attention == total(
-        [layer for block in blocks for layer in (block.attention, block.attention_norm)]
-    )
-    assert counts.feed_forward == total(
-        [layer for block in blocks for layer in (block.feed_forward, block.feed_forward_norm)]
-    )
+    for part in ("attention", "feed_forward"):
+        layers = [getattr(block, f"{part}{end}") for block in blocks for end in ("", "_norm")]
+        assert getattr(counts, part) == total(layers)
     assert counts.pooler == total([encoder.pooler])
     assert counts.encoder == encoder.count_params()
     assert counts.sentence_head == total([model.sentence_order_head])

@@ -9,14 +9,10 @@ import tensorflow as tf
 
 from albert_tf.modeling.models import AlbertForPretraining
 from albert_tf.modeling.rematerialization import Run, run_rematerialized
-from tests.small_model import dropping_config, pretraining_inputs, small_config
+from tests.small_model import ONE_BLOCK, dropping_config, pretraining_inputs, small_config
 
 SEED = tf.constant([3, 5])
-SHALLOW = {
-    "num_hidden_layers": 2,
-    "num_hidden_groups": 1,
-    "inner_group_num": 1,
-}  # compiles in seconds
+SHALLOW = {**ONE_BLOCK, "num_hidden_layers": 2}  # compiles in seconds
 RESIDUAL = 1e-5  # largest rounding error, relative to the norm of a gradient
 KEY_BIAS = "key/bias"  # its gradient is 0 except for rounding, because of the softmax
 
@@ -48,9 +44,8 @@ def gradient_function(model, inputs, **options):
     def compute(seed):
         with tf.GradientTape(watch_accessed_variables=False) as tape:
             tape.watch(variables)
-            loss = loss_of(
-                model(inputs, training=True, dropout_seed=seed, output_hidden_states=True)
-            )
+            settings = {"dropout_seed": seed, "output_hidden_states": True}
+            loss = loss_of(model(inputs, training=True, **settings))
         return loss, tape.gradient(loss, variables)
 
     return compute
@@ -127,9 +122,8 @@ class TestRuns:
 
         offsets = [tf.fill([4], 0.1 * number) for number in range(4)]
         order = [(a, [a]), (b, [b]), (a, [c, a]), (b, [b])]  # c is listed, but not used
-        return [
-            Run(times(v), (offset,), used) for (v, used), offset in zip(order, offsets, strict=True)
-        ]
+        pairs = zip(order, offsets, strict=True)
+        return [Run(times(v), (offset,), used) for (v, used), offset in pairs]
 
     @pytest.mark.parametrize("batch", [pytest.param(3, marks=pytest.mark.slow), None])
     def test_loops_of_xla_equal_single_runs(self, batch):

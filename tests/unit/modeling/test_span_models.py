@@ -11,13 +11,8 @@ from tests.small_model import ONE_BLOCK, dropping_config, small_config
 
 LENGTHS, QUESTIONS = np.array([9, 5, 7, 4]), np.array([4, 3, 3, 4])  # the last has no context
 B, S, K, M = 4, 9, 6, 3
-BEAMS = (
-    "start_top_log_probs",
-    "start_top_index",
-    "end_top_log_probs",
-    "end_top_index",
-    "cls_logits",
-)
+INDICES, SCORES = ["start_top_index", "end_top_index"], ["start_top_log_probs", "end_top_log_probs"]
+BEAMS = [*INDICES, *SCORES, "cls_logits"]
 
 
 def windows():
@@ -38,13 +33,12 @@ def beam_model(config=None, **options):
 
 def assert_same_beams(actual, expected):
     for name in BEAMS:
-        assert actual[name].shape == expected[name].shape
+        found, wanted = actual[name], expected[name]
+        assert found.shape == wanted.shape
         if name.endswith("index"):
-            np.testing.assert_array_equal(actual[name], expected[name], err_msg=name)
+            np.testing.assert_array_equal(found, wanted, err_msg=name)
         else:
-            np.testing.assert_allclose(
-                actual[name], expected[name], rtol=1e-4, atol=1e-5, err_msg=name
-            )
+            np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-5, err_msg=name)
 
 
 @pytest.mark.parametrize("row", range(B))
@@ -77,10 +71,8 @@ def test_without_a_mask_there_is_no_padding():
 
 
 def test_beams_work_in_functional_models(tmp_path):
-    inputs = {
-        name: keras.Input([None], dtype="int32", name=name)
-        for name in ("input_ids", "input_mask", "segment_ids")
-    }
+    names = ("input_ids", "input_mask", "segment_ids")
+    inputs = {name: keras.Input([None], dtype="int32", name=name) for name in names}
     beams = beam_model(dropping_config(**ONE_BLOCK))
     outputs = beams(inputs)
     model = keras.Model(inputs, {name: outputs[name] for name in BEAMS})

@@ -91,10 +91,6 @@ def test_passes_have_random_orders_that_mix_the_files(files):
     assert training_numbers(files, count=17, seed=2) != numbers
 
 
-def numbered(features, numbers):
-    return {**features, "numbers": numbers}
-
-
 @pytest.mark.parametrize(
     ("sizes", "batch_size", "expected"),
     [
@@ -118,9 +114,9 @@ def test_workers_that_cannot_share_the_streams(even_files):
         check_workers(even_files[:6], 12, 4)
 
 
-def sharded(files, shard=WHOLE, **settings):
-    settings = {"seed": 1, "shuffle_buffer_size": 18, "transform": numbered, **settings}
-    return training_batches(files, SPECS, 12, shard=shard, **settings)
+def sharded(files, shard=WHOLE):
+    settings = {"transform": lambda batch, numbers: {**batch, "numbers": numbers}, "shard": shard}
+    return training_batches(files, SPECS, 12, seed=1, shuffle_buffer_size=18, **settings)
 
 
 def rows_of(batches):
@@ -153,8 +149,7 @@ def test_resuming_with_another_number_of_workers(even_files, tmp_path):
     prefixes: list[str] = []
     for part, count in enumerate((1, 2, 3)):
         expected = [next(unbroken) for _ in range(4)]
-        rows = []
-        written = []
+        rows, written = [], []
         for index in range(count):
             batches = sharded(even_files, Shard(index, count))
             streams = input_positions(batches)

@@ -12,6 +12,7 @@ from albert_tf.pretraining.instances import InstanceSettings, SegmentSettings
 from albert_tf.pretraining.masking import MaskingSettings
 from albert_tf.pretraining.settings import PretrainingDataSettings
 from albert_tf.tokenization.base import Tokenizer
+from tests.usual import usual
 
 ROOT = Path(__file__).parents[3]
 SETTINGS = InstanceSettings(
@@ -46,26 +47,18 @@ def create_local(inputs: list[str], folder: Path, word_pieces: Tokenizer, files:
     )
 
 
-@pytest.mark.parametrize(
-    ("runner", "options"),
-    [
-        ("DirectRunner", ()),
-        pytest.param(
-            "DirectRunner",
-            ("--direct_running_mode=multi_processing", "--direct_num_workers=2"),
-            marks=pytest.mark.slow,
-        ),
-        pytest.param(
-            "PortableRunner",
-            ("--job_endpoint=embed", "--environment_type=LOOPBACK"),
-            marks=pytest.mark.slow,
-        ),
-    ],
-    ids=["in_memory", "multi_processing", "job_server"],
-)
+RUNS = {
+    "in_memory": "DirectRunner",
+    "processes": "DirectRunner --direct_running_mode=multi_processing --direct_num_workers=2",
+    "job_server": "PortableRunner --job_endpoint=embed --environment_type=LOOPBACK",
+}
+
+
+@pytest.mark.parametrize("name", usual(RUNS, "in_memory"))
 def test_files_and_counts_equal_those_of_create_records(
-    runner, options, inputs, tmp_path, word_pieces, monkeypatch
+    name, inputs, tmp_path, word_pieces, monkeypatch
 ):
+    runner, *options = RUNS[name].split()
     monkeypatch.setenv("PYTHONPATH", str(ROOT))  # for the processes of workers
     local = create_local(inputs, tmp_path / "local", word_pieces, 3)
     sizes = BLOCK_BYTES, CHUNK_BYTES
@@ -132,17 +125,16 @@ def test_errors_leave_the_output_unchanged(runner, options, text, message, tmp_p
         beam.create_records(runner, options, inputs, inputs, word_pieces, SETTINGS)
 
 
+GCP = "--region=us-east1 --project=my-project --temp_location=gs://my-bucket/t"
+
+
 @pytest.mark.parametrize(
     ("runner", "options", "message"),
     [
-        ("DataflowRunner", ["--region=us-east1"], "temp_location.*Missing required option: proj"),
-        (
-            "DataflowRunner",
-            ["--region=us-east1", "--project=my-project", "--temp_location=gs://my-bucket/t"],
-            r"No module named .*apache-beam\[gcp\]",
-        ),
-        ("DirectRunner", ["--direct_num_workers=two"], "invalid: argument .*'two'$"),
-        ("PortableRunner", ["--job_endpoint=embed"], "Docker is not installed"),
+        ("DataflowRunner", "--region=us", "temp_location.*Missing required option: proj"),
+        ("DataflowRunner", GCP, r"No module named .*apache-beam\[gcp\]"),
+        ("DirectRunner", "--direct_num_workers=two", "invalid: argument .*'two'$"),
+        ("PortableRunner", "--job_endpoint=embed", "Docker is not installed"),
     ],
 )
 def test_missing_options_and_programs_are_one_line(
@@ -157,7 +149,7 @@ def test_missing_options_and_programs_are_one_line(
         output_file=str(tmp_path / "out"),
         vocab_file=str(tmp_path / "vocab.txt"),
         runner=runner,
-        beam_options=options,
+        beam_options=options.split(),
     )
     for is_dry in (True, False):
         with pytest.raises(ValueError, match=f"^[^\n]*{message}") as error:

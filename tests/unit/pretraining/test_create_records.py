@@ -35,14 +35,7 @@ SETTINGS = InstanceSettings(
 ADJACENT = replace(SETTINGS, segments=SegmentSettings(48, sentence_pairs="adjacent"))
 
 
-def create(
-    corpus: str,
-    folder: Path,
-    word_pieces: Tokenizer,
-    settings: InstanceSettings = SETTINGS,
-    files: int = 3,
-    **options: int,
-) -> tuple[list[str], Counter[str]]:
+def create(corpus, folder, word_pieces, settings=SETTINGS, files=3, **options):
     outputs = [str(folder / f"{number}.tfrecord") for number in range(files)]
     options = {"num_workers": 1, "block_bytes": 7000} | options
     return outputs, create_records([corpus], outputs, word_pieces, settings, **options)
@@ -223,9 +216,8 @@ def test_report():
     ):
         assert part in text
     assert not list(report.warnings())
-    plain = InstanceSettings(
-        SegmentSettings(sentence_loss="none"), MaskingSettings(masked_lm_prob=0)
-    )
+    single = SegmentSettings(sentence_loss="none")
+    plain = InstanceSettings(single, MaskingSettings(masked_lm_prob=0))
     text = "\n".join(CreationReport(plain, COUNTS, 10.0).lines())
     assert "swapped" not in text
     assert "masking: none" in text
@@ -316,9 +308,8 @@ def test_records_with_words_of_several_characters(tmp_path):
     settings = replace(SETTINGS, word_starts="unicode", has_icu=True)
     made = []
     for n in (1, 2):
-        outputs, counts = create(
-            str(text), tmp_path / str(n), tokenizer, settings, num_workers=n, block_bytes=999
-        )
+        options = {"num_workers": n, "block_bytes": 999}
+        outputs, counts = create(str(text), tmp_path / str(n), tokenizer, settings, **options)
         made.append(content(outputs))
     assert made[0] == made[1]
     records = parse_batch(list(read_records(outputs[0])), SETTINGS.feature_specs)
@@ -333,21 +324,13 @@ def test_records_with_words_of_several_characters(tmp_path):
     report = CreationReport(settings, counts, 1.0)
     assert any("word_starts=unicode" in line for line in report.lines())
     assert not [line for line in report.warnings() if "icu4py" in line]
-    outputs, counts = create(
-        str(text), tmp_path / "without", tokenizer, replace(settings, has_icu=False)
-    )
+    without = replace(settings, has_icu=False)
+    outputs, counts = create(str(text), tmp_path / "without", tokenizer, without)
     assert counts["unspaced_words"] == 40 * 16
     assert any("icu4py" in line for line in CreationReport(settings, counts, 1.0).warnings())
 
 
-@pytest.mark.parametrize(
-    ("given", "word_starts"),
-    [
-        ({}, "original"),
-        ({"keep_accents": True}, "unicode"),
-        ({"word_starts": "unicode"}, "unicode"),
-    ],
-)
-def test_default_word_starts(given, word_starts):
-    settings = PretrainingDataSettings(input_file="a", output_file="b", **given)
-    assert settings.instances().word_starts == word_starts
+def test_default_word_starts():
+    for given in ({}, {"keep_accents": True}, {"word_starts": "unicode"}):
+        settings = PretrainingDataSettings(input_file="a", output_file="b", **given)
+        assert settings.instances().word_starts == ("unicode" if given else "original")

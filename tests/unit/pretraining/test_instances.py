@@ -48,9 +48,8 @@ def test_single_runs_contain_every_token_once():
         assert {(run.label, run.random_document, run.tokens_cut) for run in runs} == {(0, -1, 0)}
         assert all(run.b_start == run.b_end for run in runs)
         begin, end = (docs.segment_starts[docs.document_starts[n]] for n in (index, index + 1))
-        assert [token for run in runs for token in range(run.a_start, run.a_end)] == [
-            *range(begin, end)
-        ]
+        tokens = [token for run in runs for token in range(run.a_start, run.a_end)]
+        assert tokens == [*range(begin, end)]
 
 
 def test_short_single_runs_are_whole_segments():
@@ -212,9 +211,8 @@ VOCABULARY = Vocabulary(50, 1, 2, 3, 4, np.append(np.arange(50) % 2 == 0, False)
 
 def test_unknown_pieces_get_the_unknown_id():
     ids = np.array([50, 50, 50, 50], np.int32)
-    settings = InstanceSettings(
-        SegmentSettings(7), MaskingSettings(masked_lm_prob=0.99, max_predictions_per_seq=5)
-    )
+    masking = MaskingSettings(masked_lm_prob=0.99, max_predictions_per_seq=5)
+    settings = InstanceSettings(SegmentSettings(7), masking)
     pairs = [Pair(0, 2, 2, 4, 0, -1, 0)]
     features, _ = make_features(ids, pairs, settings, VOCABULARY, np.random.default_rng(0))
     assert features["masked_lm_weights"].sum() == 4
@@ -244,10 +242,8 @@ def test_counts_match_the_records(text):
     counts: Counter[str] = Counter()
     for _, made in make_examples(text[0], SETTINGS, text[1], [1]):
         counts.update(made)
-    records = {
-        name: value.numpy()
-        for name, value in parse_batch(make_records(text, 1), SETTINGS.feature_specs).items()
-    }
+    batch = parse_batch(make_records(text, 1), SETTINGS.feature_specs)
+    records = {name: value.numpy() for name, value in batch.items()}
     assert counts["instances"] == len(records["input_ids"]) > 300
     assert counts["positions"] == records["input_ids"].size
     assert counts["tokens"] == records["input_mask"].sum()
@@ -264,9 +260,8 @@ def test_records_of_single_runs_contain_the_text_once(text):
     settings = replace(SETTINGS, segments=SegmentSettings(48, sentence_loss="none"))
     made = make_examples(docs, settings, vocabulary, [1])
     examples = [example for examples, _ in made for example in examples]
-    records = {
-        name: value.numpy() for name, value in parse_batch(examples, settings.feature_specs).items()
-    }
+    batch = parse_batch(examples, settings.feature_specs)
+    records = {name: value.numpy() for name, value in batch.items()}
     ids = records["input_ids"]
     rows, slots = np.nonzero(records["masked_lm_weights"])
     ids[rows, records["masked_lm_positions"][rows, slots]] = records["masked_lm_ids"][rows, slots]

@@ -119,10 +119,7 @@ def test_files_that_are_not_text_are_rejected_before_writing(text, name, message
         ({"input_file": "raw", "output_file": "raw/out.txt"}, "is in the input directory raw"),
         ({"output_file": "raw/a"}, "would overwrite the input"),
         ({"input_file": "raw/a,-"}, "no file matches '-'"),
-        (
-            {"input_file": "raw/b", "text_key": "content", "dry_run": True},
-            "content is missing.*'text'",
-        ),
+        ({"input_file": "raw/b", "text_key": "name", "dry_run": True}, "name is missing.*'text'"),
     ],
 )
 def test_invalid_settings_are_rejected_before_writing(settings, message):
@@ -186,9 +183,8 @@ def test_the_output_does_not_depend_on_the_number_of_processes(monkeypatch):
     assert counts["documents"] == sum(len(text.strip().split("\n\n")) for text in texts[0]) == 602
     assert max(len(line.encode()) for text in texts[0] for line in text.split("\n")) <= 4192
     written = re.sub(r"\s", "", "".join(texts[0]))
-    raw = "".join(
-        Path(name).read_text("utf-8") for name in ("raw/a.txt", "raw/sub/b.txt", "raw/sub/c.txt")
-    )
+    names = "raw/a.txt", "raw/sub/b.txt", "raw/sub/c.txt"
+    raw = "".join(Path(name).read_text("utf-8") for name in names)
     assert sorted(written) == sorted(re.sub(r"\s", "", raw))
 
 

@@ -42,9 +42,8 @@ def tokenizers(golden: Path, tmp_path_factory: pytest.TempPathFactory) -> list[T
     lines = (golden / "tokenizer" / "vocab.txt").read_text().splitlines()
     other = tmp_path_factory.mktemp("other") / "other.txt"
     other.write_text("\n".join([*lines[:-2], lines[-1], lines[-2]]) + "\n")
-    return [
-        tokenizer_from_files(vocab_file=str(p)) for p in (golden / "tokenizer/vocab.txt", other)
-    ]
+    files = golden / "tokenizer" / "vocab.txt", other
+    return [tokenizer_from_files(vocab_file=str(file)) for file in files]
 
 
 def create(folder, tokenizer: Tokenizer, golden: Path) -> list[str]:

@@ -117,8 +117,6 @@ def test_errors_name_a_record_that_only_tensorflow_rejects(tmp_path):
 
 def test_other_errors_are_unchanged(tmp_path):
     path = write(tmp_path / "good", data())
-    with (
-        pytest.raises(tf.errors.InvalidArgumentError, match="mine"),
-        explain_read_errors([path], SPECS),
-    ):
+    kind = tf.errors.InvalidArgumentError
+    with pytest.raises(kind, match="mine"), explain_read_errors([path], SPECS):
         tf.debugging.assert_equal(1, 2, message="mine")

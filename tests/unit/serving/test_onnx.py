@@ -78,13 +78,8 @@ OUTPUTS = {
     "encoder": {"last_hidden_state", "pooler_output"},
     "pretraining": {"logits", "sop_logits"},
     "answers": {"start_logits", "end_logits"},
-    "no answers": {
-        "start_top_log_probs",
-        "start_top_index",
-        "end_top_log_probs",
-        "end_top_index",
-        "cls_logits",
-    },
+    "no answers": {"cls_logits", "start_top_log_probs", "end_top_log_probs"}
+    | {"start_top_index", "end_top_index"},
 }
 
 

@@ -31,38 +31,30 @@ from tests.text_models import CONFIG, write_model
 from tests.unit.test_tokenizer_writing import LINES, train
 from tests.unusual_texts import SCRIPTS, UNUSUAL_TEXTS
 
-TEXTS = [
-    "a moving film",
-    "the café in \u0905\u0928\u094d\u200d\u092f, 1,889 times 👨\u200d👩\u200d👧",
-]
+SCENE = "the café in \u0905\u0928\u094d\u200d\u092f, 1,889 times 👨\u200d👩\u200d👧"
+TEXTS = ["a moving film", SCENE]
+JAVASCRIPT = {"layout": "transformers.js"}
 PAIRS = ["a waste of two hours", "which nobody liked"]
 LABELS = Labels(("no", "maybe", "да"))
 
-# Model, stored task, class and task of transformers.js.
 MODELS = {
-    "encoder": (AlbertEncoder, (), None, "AutoModel", "feature-extraction"),
-    "fill": (AlbertForPretraining, (), None, "AutoModelForMaskedLM", "fill-mask"),
-    "texts": (
-        AlbertForClassification,
-        (3,),
-        StoredTask("custom", LABELS),
-        "AutoModelForSequenceClassification",
-        "text-classification",
-    ),
+    "encoder": (AlbertEncoder, (), None),
+    "fill": (AlbertForPretraining, (), None),
+    "texts": (AlbertForClassification, (3,), StoredTask("custom", LABELS)),
     "tokens": (
         AlbertForTokenClassification,
         (3,),
         StoredTask(TOKENS, Labels(("O", "B-да", "I-да"))),
-        "AutoModelForTokenClassification",
-        "token-classification",
     ),
-    "answers": (
-        AlbertForQuestionAnswering,
-        (),
-        StoredTask(SQUAD_TASKS[1]),
-        "AutoModelForQuestionAnswering",
-        "question-answering",
-    ),
+    "answers": (AlbertForQuestionAnswering, (), StoredTask(SQUAD_TASKS[1])),
+}
+# Class and task of transformers.js.
+IN_JAVASCRIPT = {
+    "encoder": ("AutoModel", "feature-extraction"),
+    "fill": ("AutoModelForMaskedLM", "fill-mask"),
+    "texts": ("AutoModelForSequenceClassification", "text-classification"),
+    "tokens": ("AutoModelForTokenClassification", "token-classification"),
+    "answers": ("AutoModelForQuestionAnswering", "question-answering"),
 }
 
 
@@ -79,9 +71,9 @@ def write(folder, kind, arguments, task, tokenizer) -> str:
 def exported(tokenizer, tmp_path_factory):
     """Returns the directory with one model per task."""
     root = tmp_path_factory.mktemp("models")
-    for name, (kind, arguments, task, _, _) in MODELS.items():
-        path = write(root / f"{name}_source", kind, arguments, task, tokenizer)
-        found = albert_tf.export_onnx(path, layout="transformers.js", output_dir=root / name)
+    for name, model in MODELS.items():
+        path = write(root / f"{name}_source", *model, tokenizer)
+        found = albert_tf.export_onnx(path, **JAVASCRIPT, output_dir=root / name)
         assert {key.split(":")[0] for key in found} == set(ONNX_FILES)
     return root
 
@@ -118,17 +110,16 @@ def test_the_tokenizers_library_returns_the_same_ids(exported, tokenizer):
     check_ids(exported / "texts" / "tokenizer.json", tokenizer, [*texts, *TEXTS])
 
 
+FOLDED = {"normalization_rule_name": "nmt_nfkc_cf"}
+
+
 @pytest.mark.parametrize(
     ("options", "keep_accents"),
     [
         ({}, True),
         ({}, False),
         ({"normalization_rule_name": "nfkc"}, False),
-        pytest.param(
-            {"normalization_rule_name": "nmt_nfkc_cf", "is_cased": True},
-            False,
-            marks=pytest.mark.slow,
-        ),
+        pytest.param({**FOLDED, "is_cased": True}, False, marks=pytest.mark.slow),
     ],
 )
 def test_maps_of_characters_are_replaced(options, keep_accents, tmp_path):
@@ -153,15 +144,14 @@ def test_maps_of_characters_are_replaced(options, keep_accents, tmp_path):
 def test_other_models_are_rejected(tmp_path, tokenizer, kind, arguments, task, message):
     path = write(tmp_path / "model", kind, arguments, task, tokenizer)
     with pytest.raises(ValueError, match=message):
-        albert_tf.export_onnx(path, layout="transformers.js", output_dir=tmp_path / "new")
+        albert_tf.export_onnx(path, **JAVASCRIPT, output_dir=tmp_path / "new")
     assert not (tmp_path / "new").exists()
 
 
 def test_bytes_of_unigram_models_are_rejected():
+    tokenizer = train(LINES, byte_fallback=True, vocab_size=600)
     with pytest.raises(ValueError, match="byte_fallback"):
-        javascript_files(
-            train(LINES, byte_fallback=True, vocab_size=600), AlbertConfig(vocab_size=600)
-        )
+        javascript_files(tokenizer, AlbertConfig(vocab_size=600))
 
 
 @pytest.mark.parametrize(
@@ -169,12 +159,9 @@ def test_bytes_of_unigram_models_are_rejected():
     [
         ({}, "`layout`=file needs `output_file`"),
         ({"output_file": "a.onnx", "output_dir": "b"}, "instead of `output_dir`"),
-        ({"layout": "transformers.js", "output_file": "a.onnx"}, "needs `output_dir`"),
+        ({**JAVASCRIPT, "output_file": "a.onnx"}, "needs `output_dir`"),
         ({"layout": "optimum", "output_dir": "b"}, "optimum"),
-        (
-            {"layout": "transformers.js", "output_dir": "b", "quantization": "int8"},
-            "Omit `quantization`",
-        ),
+        ({**JAVASCRIPT, "output_dir": "b", "quantization": "int8"}, "Omit `quantization`"),
     ],
 )
 def test_arguments_must_fit_the_layout(arguments, message):
@@ -199,11 +186,11 @@ def test_javascript_returns_the_same_ids_and_outputs(exported, tokenizer, tmp_pa
     assert shutil.which("npm"), "This test needs Node.js 20 or newer, with npm."
     install = ["npm", "install", "--ignore-scripts", "--no-audit", "--no-fund"]
     subprocess.run([*install, "@huggingface/transformers@4.3.2"], cwd=tmp_path, check=True)
-    albert_tf.export_onnx("mini", layout="transformers.js", output_dir=exported / "mini")
+    albert_tf.export_onnx("mini", **JAVASCRIPT, output_dir=exported / "mini")
     lines = nine_languages()
     models = [
         {"name": name, "kind": kind, "task": task, "texts": TEXTS, "pairs": PAIRS}
-        for name, (_, _, _, kind, task) in MODELS.items()
+        for name, (kind, task) in IN_JAVASCRIPT.items()
     ]
     sentences = {"texts": ["Paris is the [MASK] of France."], "pairs": ["It is old."]}
     models.append({"name": "mini", "kind": "AutoModelForMaskedLM", "task": None, **sentences})

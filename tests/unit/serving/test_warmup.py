@@ -5,6 +5,7 @@ TensorFlow Serving rejects a model if one of these requests fails.
 
 import random
 
+import numpy as np
 import pytest
 import tensorflow as tf
 
@@ -39,7 +40,7 @@ def export(kind, tokenizer, folder) -> str:
     random.seed(3)
     if kind == "pairs":
         model = AlbertForClassification(CONFIG, 3)
-        return export_text_classifier(model, LABELS, tokenizer, folder, LENGTH, True)
+        return export_text_classifier(model, LABELS, tokenizer, folder, LENGTH, True, 0.7)
     if kind == "words":
         model = AlbertForTokenClassification(CONFIG, labels=list(LABELS.names))
         return export_text_token_classifier(model, LABELS, tokenizer, folder, LENGTH)
@@ -60,3 +61,8 @@ def test_models_answer_the_requests(kind, tokenizer, tmp_path):
         outputs = model.signatures["serving_default"](**tensors)
         sizes.append({len(values) for values in (*inputs.values(), *outputs.values())})
     assert sizes == [{1}, {1}, {4}]
+    if kind == "pairs":
+        np.testing.assert_allclose(outputs["threshold"], [0.7] * 4, rtol=1e-6)
+        tensors["texts_b"] = tensors["texts_b"][:1]
+        with pytest.raises(tf.errors.InvalidArgumentError, match="as many texts_b as texts_a"):
+            model.signatures["serving_default"](**tensors)

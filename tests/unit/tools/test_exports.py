@@ -17,10 +17,8 @@ TEXTS = ["a moving film", "a waste of two hours"]
 
 @pytest.fixture(scope="module")
 def saved(small_pretrained, tmp_path_factory):
-    path = tmp_path_factory.mktemp("saved") / "model"
-    albert_tf.TextClassifier.load(small_pretrained, labels=["no", "yes"], max_seq_length=16).save(
-        path
-    )
+    path, settings = tmp_path_factory.mktemp("saved") / "model", {"max_seq_length": 16}
+    albert_tf.TextClassifier.load(small_pretrained, labels=["no", "yes"], **settings).save(path)
     return path
 
 
@@ -68,9 +66,8 @@ def test_warmed_up_exports_answer_without_delay(exported_texts):
 
     def cpu_seconds(inputs) -> float:
         begin = time.process_time()
-        outputs = model.signatures["serving_default"](
-            **{name: tf.constant(values) for name, values in inputs.items()}
-        )
+        tensors = {name: tf.constant(values) for name, values in inputs.items()}
+        outputs = model.signatures["serving_default"](**tensors)
         seconds = time.process_time() - begin
         assert len(outputs["predicted_labels"]) == len(inputs["texts"])
         return seconds

@@ -18,16 +18,10 @@ from albert_tf.labels import Labels
 from albert_tf.modeling.original_names import original_names
 from albert_tf.settings import Settings
 from albert_tf.tools.inspect import describe
-from tests.small_model import small_config
+from tests.small_model import ONE_BLOCK, small_config
 from tests.small_records import write_records
 
-CONFIG = small_config(
-    vocab_size=1000,
-    num_hidden_layers=1,
-    num_hidden_groups=1,
-    inner_group_num=1,
-    max_position_embeddings=64,
-)
+CONFIG = small_config(vocab_size=1000, max_position_embeddings=64, **ONE_BLOCK)
 
 
 def described(path) -> str:
@@ -71,9 +65,8 @@ def test_a_pretrained_model_in_another_format(golden, capsys):
 @pytest.mark.parametrize("is_pair", [True, False])
 def test_a_classifier_in_training(tmp_path, tokenizer, is_pair):
     task = StoredTask("mine", Labels(("no", "yes", "who knows")), is_pair, max_seq_length=32)
-    text = described(
-        written(tmp_path, albert_tf.AlbertForClassification(CONFIG, 3), tokenizer, task)
-    )
+    model = albert_tf.AlbertForClassification(CONFIG, 3)
+    text = described(written(tmp_path, model, tokenizer, task))
     found = facts(text)
     assert found["step"] == "77"
     assert found["optimizer slots"] == "27"

@@ -33,6 +33,12 @@ def run_of(tmp_path, names):
         ([BEST], "all", None, [BEST]),
         *(([], choice, "elsewhere", ["model.ckpt-3"]) for choice in ("all", "newest", "best")),
         *(([], choice, None, None) for choice in ("all", "newest", "best")),
+        # One checkpoint:
+        ([*STEPS, BEST], None, "elsewhere", BEST),
+        ([*STEPS, BEST], "all", "elsewhere", BEST),
+        ([*STEPS, BEST], "newest", "elsewhere", "model.ckpt-10"),
+        (STEPS, None, "elsewhere", "model.ckpt-10"),
+        ([], None, "elsewhere", "model.ckpt-3"),
     ],
 )
 def test_checkpoints(tmp_path, monkeypatch, existing, choice, init_checkpoint, expected):
@@ -41,23 +47,9 @@ def test_checkpoints(tmp_path, monkeypatch, existing, choice, init_checkpoint, e
     if expected is None:
         with pytest.raises(ValueError, match=f"has no checkpoint for `checkpoint`={choice}"):
             choose_checkpoints(directory, choice, name="checkpoint")
-        return
-    found = choose_checkpoints(directory, choice, init_checkpoint, name="checkpoint")
-    assert [path.rsplit("/", 1)[-1] for path in found] == expected
-
-
-@pytest.mark.parametrize(
-    ("existing", "choice", "expected"),
-    [
-        ([*STEPS, BEST], None, BEST),
-        ([*STEPS, BEST], "all", BEST),
-        ([*STEPS, BEST], "newest", "model.ckpt-10"),
-        (STEPS, None, "model.ckpt-10"),
-        ([], None, "model.ckpt-3"),
-    ],
-)
-def test_one_checkpoint(tmp_path, monkeypatch, existing, choice, expected):
-    monkeypatch.chdir(tmp_path)
-    directory = run_of(tmp_path, existing)
-    found = choose_checkpoint(directory, choice, "elsewhere", name="checkpoint")
-    assert found.rsplit("/", 1)[-1] == expected
+    elif isinstance(expected, str):
+        found = choose_checkpoint(directory, choice, init_checkpoint, name="checkpoint")
+        assert found.rsplit("/", 1)[-1] == expected
+    else:
+        found = choose_checkpoints(directory, choice, init_checkpoint, name="checkpoint")
+        assert [path.rsplit("/", 1)[-1] for path in found] == expected

@@ -66,6 +66,7 @@ def test_one_panel_per_metric():
     assert size(curve(loss=math.nan, learning_rate=0.1)) == (1, 1)
     assert size(curve(loss=1.0, f1_macro=0.5, f1_sport=0.5, f1_loss=0.5)) == (2, 1)
     assert size(curve(steps_per_second=3.0)) == (1, 1)
+    assert size(curve(loss=0.5, f1=None)) == size([]) == (1, 1)
 
 
 def test_training_and_evaluation_share_a_panel():
@@ -73,11 +74,6 @@ def test_training_and_evaluation_share_a_panel():
     records.append(record("eval", 4, eval_accuracy=0.5))
     assert size(records) == (2, 1)
     assert draw_curves(records[:2]) != draw_curves(records)
-
-
-def test_metric_without_values():
-    assert size(curve(loss=0.5, f1=None)) == (1, 1)
-    assert size([]) == (1, 1)
 
 
 def test_single_values_have_no_scale(figures):

@@ -104,14 +104,12 @@ class TestBestCheckpoint:
             best = BestCheckpoint(directory, "accuracy")
             assert best.update_if_better(step, {"accuracy": 0.5, "loss": step}, model)
 
-    def test_lower_errors_are_better(self, directory, model, tmp_path):
+    def test_nan_is_the_worst_score(self, directory, model, tmp_path):
+        """Lower errors are better. Without a number, the loss decides."""
         for step, error in ((5, math.nan), (10, 2.5), (15, 0.5), (20, 1.0)):
             best = BestCheckpoint(directory, "RMSE", is_chosen=True)
             best.update_if_better(step, {"RMSE": error}, model)
         assert (tmp_path / "best_trial.txt").read_text() == "20:15:0.5:RMSE"
-
-    def test_nan_is_the_worst_score(self, directory, model, tmp_path):
-        """Without a number, the loss decides."""
         best = BestCheckpoint(directory, "accuracy")
         for step, loss in ((5, 1.0), (10, 0.5), (15, 0.75)):
             best.update_if_better(step, {"accuracy": math.nan, "loss": loss}, model)

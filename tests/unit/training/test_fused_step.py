@@ -17,11 +17,6 @@ ROWS = 8
 KEY_BIAS = "self/key/bias"  # its gradient is 0 except for rounding, because of the softmax
 
 
-@pytest.fixture
-def fuses_all(monkeypatch):
-    monkeypatch.setattr(ops_fused, "_MIN_ELEMENTS", 0)
-
-
 def make_trainer(folder, *, config=small_config, optimizer="adamw", **settings):
     task = make_task(config=config(**{**ONE_BLOCK, "num_hidden_layers": 2}))
     return small_training.make_trainer(
@@ -55,11 +50,7 @@ def two_steps(trainer):
 
 
 RUNS = {
-    "lamb, micro-batches, recomputed": {
-        "optimizer": "lamb",
-        "gradient_accumulation_steps": 2,
-        "remat": True,
-    },
+    "lamb, recomputed": {"optimizer": "lamb", "gradient_accumulation_steps": 2, "remat": True},
     "two replicas, dropout": {"replicas": 2, "config": dropping_config},
 }
 
@@ -81,23 +72,17 @@ def test_fused_steps_equal_plain_steps(settings, tmp_path, monkeypatch):
         np.testing.assert_allclose(gradients[name], values, rtol=0, atol=atol, err_msg=name)
 
 
-def test_only_large_steps_are_fused():
+def test_only_large_steps_are_fused(tmp_path, monkeypatch):
+    """The size counts one micro-batch."""
     base = AlbertConfig.from_preset("base_v2")
     assert ops_fused.repays_compilation(base, 8 * 128)
     assert not ops_fused.repays_compilation(base, 64)
     assert not ops_fused.repays_compilation(small_config(), 16 * 128)
-
-
-def test_size_of_a_step_counts_one_micro_batch(tmp_path, monkeypatch):
     elements = ROWS * LENGTH * small_config().intermediate_size * 2
     monkeypatch.setattr(ops_fused, "_MIN_ELEMENTS", elements)
     assert is_fused(make_trainer(tmp_path))
     assert not is_fused(make_trainer(tmp_path, replicas=2))
-    parts = make_trainer(tmp_path, gradient_accumulation_steps=2)
-    assert not is_fused(parts)
-
-
-@pytest.mark.usefixtures("fuses_all")
-@pytest.mark.parametrize("settings", [{"jit_compile": True}, {"precision": "float16"}])
-def test_steps_with_xla_or_float16_are_not_fused(settings, tmp_path):
-    assert not is_fused(make_trainer(tmp_path, **settings))
+    assert not is_fused(make_trainer(tmp_path, gradient_accumulation_steps=2))
+    monkeypatch.setattr(ops_fused, "_MIN_ELEMENTS", 0)
+    for settings in ({"jit_compile": True}, {"precision": "float16"}):
+        assert not is_fused(make_trainer(tmp_path, **settings))
