@@ -49,9 +49,7 @@ class Labels:
                     f"{listed(self.names) or 'no names'}, {self.threshold}"
                 )
         if len(self.names) == 1:
-            raise UserError(
-                f"A classifier needs at least two labels. Received: {listed(self.names)}"
-            )
+            raise UserError(f"Classifiers need at least two labels. Received: {listed(self.names)}")
         if len(set(self.names)) != len(self.names):
             raise UserError(f"Labels must be unique. Received: {listed(self.names)}")
 

@@ -164,7 +164,7 @@ def _isolated_workers() -> Iterator[None]:
         yield
     except OSError as error:
         raise ChildProcessError(
-            f"A process cannot be started: {error}. Use a smaller `num_workers`."
+            f"A process cannot start: {error}. Reduce `num_workers`."
         ) from error
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)

@@ -179,9 +179,7 @@ class ConfiguredModel(SavedSettings, keras.Model):
     ) -> Any:
         """See `keras.Model.compute_loss`. Raises ValueError for labels without an output."""
         if isinstance(y, Mapping) and isinstance(y_pred, Mapping) and y.keys() - y_pred.keys():
-            raise UserError(
-                f"Labels must have the names of outputs: {sorted(y_pred)}. Received: {sorted(y)}"
-            )
+            raise UserError(f"Labels must be for {sorted(y_pred)}. Received: {sorted(y)}")
         return super().compute_loss(x, y, y_pred, sample_weight, training)
 
     @classmethod

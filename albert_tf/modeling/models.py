@@ -184,14 +184,10 @@ class LabelModel(EncoderAndHead):
         labels = as_labels(labels)
         if labels is not None:
             if len(labels) < 2 or len(set(labels)) < len(labels):
-                raise UserError(
-                    f"labels must be a list of at least two different texts. Received: {labels}"
-                )
+                raise UserError(f"labels must be at least two different texts. Received: {labels}")
             num_labels = len(labels) if num_labels is None else num_labels
             if num_labels != len(labels):
-                raise UserError(
-                    f"labels must contain num_labels={num_labels} names. Received: {labels}"
-                )
+                raise UserError(f"labels must be num_labels={num_labels} names. Received: {labels}")
         if num_labels is None:
             raise UserError(
                 "A new head needs labels, the names of the classes, such as "
@@ -491,9 +487,7 @@ class AlbertForQuestionAnsweringWithBeamSearch(EncoderAndHead):
                 f"'input_ids' and 'segment_ids' (or 'p_mask'). Received: {received}"
             )
         if training and "start_positions" not in inputs:
-            raise UserError(
-                f"Training needs 'start_positions', the true starts. Received: {received}"
-            )
+            raise UserError(f"Training needs 'start_positions' (true starts). Received: {received}")
         if inputs.get("p_mask") is None:
             inputs["p_mask"] = position_mask(inputs["input_mask"], inputs["segment_ids"])
         if inputs.get("start_positions") is None:

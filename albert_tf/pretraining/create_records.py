@@ -113,9 +113,7 @@ def check_outputs(input_files: Sequence[str], output_files: Sequence[str]) -> No
         if name in inputs:
             raise UserError(f"`output_file` would overwrite the input {inputs[name]}.")
         if name in seen:
-            raise UserError(
-                f"`output_file` contains {path} twice. Use a different name for each file."
-            )
+            raise UserError(f"`output_file` contains {path} twice. Use different names.")
         check_file(path)
         seen.add(name)
 

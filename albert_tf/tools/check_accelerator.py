@@ -147,15 +147,11 @@ def _checks(full: bool, use_tpu: bool) -> Iterator[tuple[str, Callable[[], Found
 
 def _check_devices(device: str) -> Found:
     if device == "CPU" and glob.glob("/dev/nvidia[0-9]*"):
-        raise UserError(
-            "an NVIDIA driver is installed, but TensorFlow finds no GPU. Run pip install '.[gpu]'"
-        )
+        raise UserError("TensorFlow does not find the NVIDIA GPU. Run pip install '.[gpu]'")
     if device != "TPU":
         return ", ".join(device_names()), None
     if not has_tpu_kernels():
-        raise UserError(
-            "the installed TensorFlow has no TPU kernels. See docs/scaling.md, section TPU"
-        )
+        raise UserError("the installed TensorFlow has no TPU kernels. See TPU in docs/scaling.md")
     return f"TPU, {_replicas('tpu')} cores", None
 
 
@@ -263,7 +259,6 @@ def _check_golden(name: str, precision: str, xla: bool, attention: str) -> Found
 
 
 def _check_speed(device: str, name: str, length: int, attention: str) -> Found:
-    """Times ALBERT-base."""
     config, precision = AlbertConfig.from_preset("base_v2"), _fast_precision(device)
     batch_size = (_TIMED[length] if device != "CPU" else 2) * _replicas(name)
     steps = 4 if device == "CPU" else 40
@@ -331,7 +326,6 @@ def recommendation(checks: Sequence[Check]) -> list[str]:
 
 
 def _report(checks: Sequence[Check]) -> str:
-    """Returns the report in Markdown."""
     build = tf.sysconfig.get_build_info()
     lines = [
         "# albert_tf on this machine",

@@ -122,9 +122,7 @@ def communication_options(all_reduce: str) -> tf.distribute.experimental.Communi
     """
     has_gpus = bool(tf.config.list_physical_devices("GPU"))
     if all_reduce == "nccl" and not has_gpus:
-        raise UserError(
-            "`all_reduce`=nccl requires GPUs, but this machine has no GPU. Use auto or ring."
-        )
+        raise UserError("`all_reduce`=nccl needs GPUs; this machine has none. Use auto or ring.")
     # TensorFlow's own default is gRPC, even on GPUs.
     implementation = "RING" if all_reduce == "ring" or not has_gpus else "NCCL"
     return tf.distribute.experimental.CommunicationOptions(

@@ -230,9 +230,7 @@ class Trainer:
         if self.step:
             yield self.step
         if self.step >= self.last_step:
-            logging.info(
-                "Nothing to train: step %d of %d is already reached", self.step, self.last_step
-            )
+            logging.info("Nothing to train: step %d of %d is reached", self.step, self.last_step)
             return
         with explain_lost_workers(), ExitStack() as stack:
             source = self._input()

@@ -224,9 +224,7 @@ class TrainingDirectory:
                 return prefix, self.restore(prefix, model, optimizer)
             except DamagedError as error:
                 damages.append(str(error))
-            logging.warning(
-                "%s is skipped and the previous checkpoint is used: %s", prefix, damages[-1]
-            )
+            logging.warning("%s is skipped, and the previous one is used: %s", prefix, damages[-1])
             self._damaged.add(prefix)
         if damages:
             self._damaged.clear()
@@ -291,9 +289,7 @@ class TrainingDirectory:
         """
         stored = self.input_description(prefix)
         if stored is None:
-            logging.warning(
-                "no input position was saved with %s: reading the input from the start", prefix
-            )
+            logging.warning("%s has no input position: reading the input from the start", prefix)
             return False
         unknown = dict.fromkeys(input_description.keys() - {DIGESTS}, "unknown")
         inputs = {prefix: {**unknown, **stored}, "this run": input_description}
