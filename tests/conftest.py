@@ -91,6 +91,16 @@ def eager():
 
 
 @pytest.fixture
+def traced(eager):
+    """Traces functions in a test of a module that runs functions eagerly."""
+    import tensorflow as tf
+
+    tf.config.run_functions_eagerly(False)
+    yield
+    tf.config.run_functions_eagerly(True)
+
+
+@pytest.fixture
 def optimized_graphs(pytestconfig):
     """Optimizes graphs as programs do, for tests that compare all digits with their output."""
     optimize_graphs(True)

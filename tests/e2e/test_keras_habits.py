@@ -23,7 +23,12 @@ def classifier(tokenizer):
     config = CONFIG.replace(vocab_size=1000, max_position_embeddings=24)
     model = albert_tf.AlbertForClassification(config, labels=["no", "yes"], dropout_prob=0.2)
     model.tokenizer = tokenizer
-    model.compile(albert_tf.AdamWeightDecay(1e-4), loss=model.default_loss(), metrics=["accuracy"])
+    model.compile(
+        albert_tf.AdamWeightDecay(1e-4),
+        loss=model.default_loss(),
+        metrics=["accuracy"],
+        jit_compile=False,
+    )
     model.fit(model.tokenizer(TEXTS), np.array([1, 0, 1]), verbose=0)
     return model
 
@@ -145,11 +150,11 @@ def test_without_positions_all_tokens_are_scored():
 
 def test_labels_under_other_names_are_rejected():
     model = albert_tf.AlbertForQuestionAnswering(CONFIG)
-    model.compile("sgd", loss=model.default_loss())
+    model.compile("sgd", loss=model.default_loss(), run_eagerly=True)
     x = {name: np.ones([3, 7], np.int32) for name in INPUTS}
     with pytest.raises(ValueError, match=r"end_logits.*start_logits"):
         model.fit(x, {"start": np.ones(3), "end": np.ones(3)}, verbose=0)
-    model.compile("sgd", loss=model.default_loss())
+    model.compile("sgd", loss=model.default_loss(), run_eagerly=True)
     model.test_on_batch(x, {"start_logits": np.ones(3), "end_logits": np.ones(3)})
 
 
@@ -172,7 +177,7 @@ def test_one_hot_labels_work_with_the_loss_of_keras():
     ids, losses = np.arange(21).reshape(3, 7), []
     one_hot = {"logits": keras.losses.CategoricalCrossentropy(from_logits=True)}
     for loss, labels in ((one_hot, np.eye(3)), (model.default_loss(), np.arange(3))):
-        model.compile("sgd", loss=loss)
+        model.compile("sgd", loss=loss, run_eagerly=True)
         losses.append(model.evaluate(ids, labels, verbose=0, return_dict=True)["loss"])
     assert losses[0] == pytest.approx(losses[1], rel=1e-6)
 
@@ -211,7 +216,7 @@ def test_mixed_precision_strategy_and_gradient_tape():
     )
     with strategy.scope():
         model = albert_tf.AlbertForClassification(CONFIG, 2, dtype="mixed_bfloat16")
-        model.compile(albert_tf.AdamWeightDecay(1e-2), loss=model.default_loss())
+        model.compile(albert_tf.AdamWeightDecay(1e-2), loss=model.default_loss(), jit_compile=False)
     model.fit(ids, ids[:, 0] % 2, batch_size=6, verbose=0)
     with tf.GradientTape() as tape:
         loss = tf.reduce_mean(model(ids, training=True)["logits"])
@@ -245,11 +250,11 @@ def test_own_models_are_saved_with_all_layers(tmp_path, precision):
     model = OwnModel(config, dtype=precision)
     x = {name: np.arange(3, 24).reshape(3, 7) % 2 for name in INPUTS}
     x["input_ids"] = np.arange(700, 721).reshape(3, 7)
-    expected = model.predict(x, verbose=0)
+    expected = model(x)
     model.save(tmp_path / "own.keras")
     loaded = keras.models.load_model(tmp_path / "own.keras")
-    np.testing.assert_array_equal(loaded.predict(x, verbose=0), expected)
-    np.testing.assert_array_equal(copy.deepcopy(model).predict(x, verbose=0), expected)
+    np.testing.assert_array_equal(loaded(x), expected)
+    np.testing.assert_array_equal(copy.deepcopy(model)(x), expected)
     if precision == "mixed_bfloat16":
         with pytest.raises(ValueError, match=r"must be integers.*bfloat16"):
             model.export(tmp_path / "exported", verbose=False)
@@ -264,12 +269,11 @@ def test_hdf5_files_are_loaded(tmp_path):
     ids = np.arange(2, 23).reshape(3, 7)
     config = small_config(num_hidden_layers=2, inner_group_num=1)
     model = albert_tf.AlbertForClassification(config, labels=["no", "yes"])
-    model.compile(albert_tf.AdamWeightDecay(1e-3), loss=model.default_loss())
+    model.compile(albert_tf.AdamWeightDecay(1e-3), loss=model.default_loss(), run_eagerly=True)
     callback = keras.callbacks.ModelCheckpoint(tmp_path / "best.h5")
     model.fit(ids, ids[:, 0] % 2, verbose=0, callbacks=[callback])
     loaded = keras.models.load_model(tmp_path / "best.h5")
-    expected = model.predict(ids, verbose=0)["logits"]
-    np.testing.assert_array_equal(loaded.predict(ids, verbose=0)["logits"], expected)
+    np.testing.assert_array_equal(loaded(ids)["logits"], model(ids)["logits"])
 
 
 @pytest.mark.parametrize(
@@ -285,7 +289,8 @@ def test_lora(tmp_path, optimizer):
     np.testing.assert_array_equal(model(ids)["logits"], before)
     with pytest.raises(ValueError, match="already enabled"):
         model.enable_lora(2)
-    model.compile(getattr(albert_tf, optimizer)(1e-2), loss=model.default_loss())
+    optimizer = getattr(albert_tf, optimizer)(1e-2)
+    model.compile(optimizer, loss=model.default_loss(), run_eagerly=True)
     for _ in range(2):
         model.train_on_batch(ids, ids[:, 0] % 2)
     trained = {variable.name for variable in model.trainable_variables}
@@ -325,8 +330,8 @@ def test_the_encoder_in_a_functional_model_and_a_clone():
     pooled = albert_tf.AlbertEncoder(CONFIG)(inputs)["pooled_output"]
     model = keras.Model(inputs, keras.layers.Dense(2)(pooled))
     x = {name: np.ones([3, 7], np.int32) for name in INPUTS}
-    expected = model.predict(x, verbose=0)
+    expected = model(x)
     assert expected.shape == (3, 2)
     clone = keras.models.clone_model(model)
     clone.set_weights(model.get_weights())
-    np.testing.assert_array_equal(clone.predict(x, verbose=0), expected)
+    np.testing.assert_array_equal(clone(x), expected)

@@ -13,6 +13,8 @@ import albert_tf
 from tests.token_run import tagged_sentences, write_conll
 from tests.usual import usual
 
+pytestmark = pytest.mark.usefixtures("eager")
+
 TEXTS = [
     "a moving film",
     "a waste of two hours",
@@ -135,6 +137,7 @@ def test_constant_predictions_on_training_texts_are_reported(new, caplog):
     assert caplog.text.count("100% of 150 predictions are") == 1
 
 
+@pytest.mark.usefixtures("traced")
 def test_trained_models_are_saved_and_training_continues(case, new, tmp_path, capfd):
     texts, labels = case.examples
     columns = pandas.DataFrame({"texts": texts, "labels": labels})

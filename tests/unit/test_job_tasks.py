@@ -25,6 +25,8 @@ from tests import small_training
 from tests.small_model import dropping_config, small_config
 from tests.small_training import restarted
 
+pytestmark = pytest.mark.usefixtures("eager")
+
 LENGTH, CHOICES, MARK = 13, 3, 5
 LABELS = {"classes": Labels(("no", "maybe", "yes")), "number": Labels()}
 VERSIONS = {"spans": 1, "beams": 2}
@@ -219,6 +221,7 @@ def test_padding_does_not_change_the_loss_of_version_2():
         pytest.param(2, False, marks=pytest.mark.slow),
     ],
 )
+@pytest.mark.usefixtures("traced")
 def test_a_resumed_run_gives_the_same_weights(replicas, is_fused, tmp_path, monkeypatch):
     if is_fused:
         monkeypatch.setattr(ops_fused, "_MIN_ELEMENTS", 0)
@@ -235,6 +238,7 @@ def test_a_resumed_run_gives_the_same_weights(replicas, is_fused, tmp_path, monk
 
 
 @pytest.mark.parametrize("replicas", [1, pytest.param(2, marks=pytest.mark.slow)])
+@pytest.mark.usefixtures("traced")
 def test_training_has_one_graph_for_all_lengths(replicas, tmp_path):
     """A graph for one length would round differently, so a resumed run would differ."""
     task = make_task()

@@ -35,6 +35,8 @@ from tests.squad_run import questions
 from tests.text_models import CONFIG, write_model
 from tests.usual import usual
 
+pytestmark = pytest.mark.usefixtures("eager")
+
 LABELS = ("low", "middle", "high")
 TEXTS = ["the cat " * (1 + n % 11) + "sat" * (n % 5) for n in range(20)]
 CONTEXTS, QUESTIONS, _ = zip(*questions(9, 3, 1), strict=True)
@@ -193,11 +195,16 @@ def test_predictions_in_bfloat16_are_close_to_float32(case, directory, loaded, r
     assert len(rounded_calls) == count  # not for float32
     with pytest.raises(ValueError, match=r"precision must be 'float32' or 'bfloat16'.*'half'"):
         case.kind.load(directory, precision="half")
+    assert_uses_lora(case, half)
 
 
-@pytest.mark.parametrize("precision", [pytest.param("float32", marks=pytest.mark.slow), "bfloat16"])
-def test_lora_that_is_enabled_after_a_prediction_is_used(case, directory, precision):
-    model = case.kind.load(directory, precision=precision)
+@pytest.mark.slow
+def test_lora_that_is_enabled_after_a_prediction_is_used(case, directory):
+    assert_uses_lora(case, case.kind.load(directory))
+
+
+def assert_uses_lora(case, model):
+    """Checks that predictions change with LoRA that is enabled after a prediction."""
     before = NUMBERS[case.kind](call(case, model, slice(1))[0])
     network = getattr(model, "model", None) or model._predictor.model
     network.enable_lora(2)
@@ -224,7 +231,7 @@ def test_batches_in_bfloat16_that_are_computed_at_once(directories, monkeypatch)
     classifier = TextClassifier.load(directory, precision="bfloat16", batch_size=2)
     rng = np.random.default_rng(0)
     texts = [
-        " ".join(rng.choice(["the", "cat", "sat", "mat"], rng.integers(1, 9))) for _ in range(60)
+        " ".join(rng.choice(["the", "cat", "sat", "mat"], rng.integers(1, 9))) for _ in range(20)
     ]
     with monkeypatch.context() as patch:
         patch.setattr(RoundedModel, "__call__", first_two_meet)

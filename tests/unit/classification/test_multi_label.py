@@ -25,6 +25,8 @@ from albert_tf.serving.litert import LiteRTExport
 from tests.classifier_run import ClassifierRun
 from tests.text_models import CONFIG, write_model
 
+pytestmark = pytest.mark.usefixtures("eager")
+
 NAMES = ("joy", "anger", "10", "so, so")
 LABELS = Labels(NAMES, True, 0.3)
 RANDOM = np.random.default_rng(7)

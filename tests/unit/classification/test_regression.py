@@ -11,6 +11,8 @@ from albert_tf.classification.task import label_scale
 from tests.classifier_run import ClassifierRun
 from tests.small_training import skip_steps
 
+pytestmark = pytest.mark.usefixtures("eager")
+
 
 @pytest.mark.parametrize(
     ("labels", "mean", "deviation"),

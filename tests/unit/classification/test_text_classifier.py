@@ -14,6 +14,8 @@ from albert_tf.checkpoints.stored_task import StoredTask
 from albert_tf.labels import Labels
 from tests.text_models import CONFIG, assert_rejected, write_model
 
+pytestmark = pytest.mark.usefixtures("eager")
+
 NAMES = ("low", "middle", "high")
 TASK = StoredTask("custom", Labels(NAMES), is_pair=False, max_seq_length=20)
 

@@ -16,6 +16,8 @@ from tests.small_training import replace_evaluations
 from tests.squad_run import SquadRun
 from tests.token_run import TokenRun
 
+pytestmark = pytest.mark.usefixtures("eager")
+
 # Score and loss by step. Step 6 is the third step in a row that is not better.
 SCORES = {1: (0.25, 1), 2: (0.5, 2), 3: (0.5, 1), 4: (0.5, 1), 5: (math.nan, 0), 6: (0.375, 0)}
 SCORES |= {7: (0.75, 1), 8: (0.5, 1), 9: (0.25, 9)}

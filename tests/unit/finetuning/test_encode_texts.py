@@ -11,6 +11,8 @@ from albert_tf.checkpoints.formats.original import write_checkpoint
 from albert_tf.modeling.original_names import original_names
 from tests.text_models import CONFIG, assert_rejected, write_model
 
+pytestmark = pytest.mark.usefixtures("eager")
+
 TEXTS = ["the " * (1 + number % 9) + "light" * (number % 4) for number in range(23)] + [""]
 
 

@@ -17,6 +17,8 @@ from tests.small_training import replace_evaluations
 from tests.squad_run import SquadRun
 from tests.token_run import TokenRun
 
+pytestmark = pytest.mark.usefixtures("eager")
+
 FIRST = [0.75, 0.5, 0.5]  # the scores on the first file, by step
 OTHER = [0.25, 0.5, 0.5, 0.5]  # the scores on the other file from step 4 on
 

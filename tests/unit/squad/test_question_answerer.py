@@ -18,6 +18,8 @@ from albert_tf.squad.answers import AnswerSettings
 from tests.squad_run import questions
 from tests.text_models import CONFIG, assert_rejected, write_model
 
+pytestmark = pytest.mark.usefixtures("eager")
+
 SETTINGS = {"doc_stride": 7, "max_query_length": 9}
 MEDIAN = -0.176  # of the null odds of the model's answers
 CONTEXTS, QUESTIONS, _ = zip(*questions(40, 3, 2), strict=True)

@@ -25,6 +25,8 @@ from tests.small_model import ONE_BLOCK, small_config
 from tests.small_records import pretraining_columns, write_records
 from tests.small_training import make_task
 
+pytestmark = pytest.mark.usefixtures("eager")
+
 
 @pytest.fixture(scope="module")
 def model():
@@ -190,6 +192,7 @@ class TestEvaluator:
         with pytest.raises(ValueError, match="number of evaluation batches is 3 in worker 0, 4"):
             evaluator.evaluate()
 
+    @pytest.mark.usefixtures("traced")
     def test_compiled_results_are_equal(self, task, model, evaluator):
         expected = evaluator.evaluate()
         strategy = create_strategy("one_device")
