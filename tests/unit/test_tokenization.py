@@ -109,6 +109,9 @@ def test_wordpiece_stretches_equal_the_whole_text(lower):
 # Offsets
 
 
+HALF = [("1", "½"), ("⁄", "½"), ("2", "½")]
+
+
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
@@ -116,7 +119,7 @@ def test_wordpiece_stretches_equal_the_whole_text(lower):
         ("  the\n\n  was ", [("▁the", "  the"), ("▁was", "  was")]),
         ("th\u0301e\u0301 (", [("▁the", "th\u0301e"), ("▁", " "), ("(", "(")]),
         (" (", [("▁", " "), ("(", "(")]),
-        ("½", [("▁", ""), ("1", "½"), ("⁄", "½"), ("2", "½")]),
+        ("½", [("▁", ""), *HALF]),
         ("the\u200e\u200e was", [("▁the", "the"), ("▁was", " was")]),
         ("(the9,", [("▁", ""), ("(", "("), ("the", "the"), ("▁", ""), ("9", "9"), (",", ",")]),
         ("ＴＨＥ\u3000ＷＡＳ", [("▁the", "ＴＨＥ"), ("▁was", "\u3000ＷＡＳ")]),
@@ -166,24 +169,18 @@ def test_offsets_of_unusual_texts(tokenizer):
         assert covered_ends == sorted(covered_ends)
 
 
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        ("½", [("▁", ""), ("1", "½"), ("⁄", "½"), ("2", "½")]),
-        ("the ½", [("▁the", "the"), ("▁", " "), ("1", "½"), ("⁄", "½"), ("2", "½")]),
-    ],
-)
-def test_offsets_with_accents(model_file, text, expected):
-    tokenizer = SentencePieceTokenizer(model_file.read_bytes(), keep_accents=True)
-    assert slices(tokenizer, text) == expected
-
-
-def test_offsets_of_bytes(byte_file):
+def test_offsets_with_accents_and_bytes(model_file, byte_file):
     """Every byte of an unknown character covers the character."""
+    tokenizer = SentencePieceTokenizer(model_file.read_bytes(), keep_accents=True)
+    assert slices(tokenizer, "½") == [("▁", ""), *HALF]
+    assert slices(tokenizer, "the ½") == [("▁the", "the"), ("▁", " "), *HALF]
     tokenizer = tokenizer_from_files(spm_model_file=byte_file, keep_accents=True)
-    assert slices(tokenizer, "má 龘") == [("▁má", "má"), ("▁", " ")] + [
-        (f"<0x{byte:02X}>", "龘") for byte in "龘".encode()
-    ]
+    pieces = [(f"<0x{byte:02X}>", "龘") for byte in "龘".encode()]
+    assert slices(tokenizer, "má 龘") == [("▁má", "má"), ("▁", " "), *pieces]
+    ids = tokenizer.encode(text := "má 龘 😀x")
+    assert tokenizer.unk_id not in ids
+    assert tokenizer.decode(ids) == text
+    assert tokenizer.decode(ids[:-2]) == "má 龘 \ufffd"
 
 
 # Accents and bytes
@@ -208,26 +205,14 @@ def test_accents_of_word_pieces_are_not_a_setting(golden):
         tokenizer_from_files(vocab_file=golden / "tokenizer" / "vocab.txt", keep_accents=True)
 
 
-def test_bytes_are_decoded(byte_file):
-    tokenizer = tokenizer_from_files(spm_model_file=byte_file, keep_accents=True)
-    text = "má 龘 😀x"
-    ids = tokenizer.encode(text)
-    assert tokenizer.unk_id not in ids
-    assert tokenizer.decode(ids) == text
-    assert tokenizer.decode(ids[:-2]) == "má 龘 \ufffd"
-
-
 # Encoding and decoding
 
 
-def test_a_batch_equals_single_texts(tokenizer):
+def test_tokens_and_ids(tokenizer):
     texts = ["", "the 9, was", " ", *random_texts(PLAIN + ODD, seed=13, number=90)]
     assert tokenizer.encode_batch(texts) == [tokenizer.encode(text) for text in texts]
     assert tokenizer.encode_batch(tuple(texts[:5])) == tokenizer.encode_batch(texts)[:5]
     assert tokenizer.encode_batch([]) == tokenizer.encode("") == []
-
-
-def test_tokens_and_ids(tokenizer):
     ids = tokenizer.convert_tokens_to_ids(["[CLS]", "[SEP]", "[MASK]", "no such token"])
     assert ids == [tokenizer.cls_id, tokenizer.sep_id, tokenizer.mask_id, tokenizer.unk_id]
     assert tokenizer.convert_ids_to_tokens(ids[:3]) == ["[CLS]", "[SEP]", "[MASK]"]
@@ -321,37 +306,28 @@ def test_files_without_a_vocabulary_are_rejected(model_file, tmp_path):
             tokenizer_from_files(vocab_file=path)
 
 
-@pytest.mark.parametrize("missing", SPECIAL)
-def test_special_tokens_are_required(tmp_path, missing):
-    path = wordpiece_file(tmp_path, [token for token in SPECIAL + WORDS if token != missing])
-    with pytest.raises(ValueError, match=rf"vocab\.txt has no .*\{missing[:-1]}\]"):
-        tokenizer_from_files(vocab_file=path)
-
-
-def test_repeated_lines_are_reported(tmp_path, caplog):
+def test_special_tokens_are_required(tmp_path, caplog):
+    for missing in SPECIAL:
+        path = wordpiece_file(tmp_path, [token for token in SPECIAL + WORDS if token != missing])
+        with pytest.raises(ValueError, match=rf"vocab\.txt has no .*\{missing[:-1]}\]"):
+            tokenizer_from_files(vocab_file=path)
     path = wordpiece_file(tmp_path, [*SPECIAL, "the", "the", "light"])
     assert tokenizer_from_files(vocab_file=path).convert_tokens_to_ids(["light"]) == [6]
     assert "8 lines and 7 tokens" in caplog.text
 
 
-def test_remote_paths_are_read_through_tensorflow(model_file):
-    with tf.io.gfile.GFile("ram://tokenizer/remote.model", "wb") as file:
-        file.write(model_file.read_bytes())
-    tokenizer = tokenizer_from_files(vocab_file="ram://tokenizer/remote.model")
-    assert tokenizer.encode("the") == tokenizer_from_files(spm_model_file=model_file).encode("the")
-
-
-# Worker processes
-
-
-@pytest.mark.parametrize("lower", [True, False])
-def test_pickling(tokenizer, lower):
-    tokenizer = tokenizer_from_files(vocab_file=tokenizer.files[0], do_lower_case=lower)
-    copy = pickle.loads(pickle.dumps(tokenizer))
-    text = "the 9, lighthouses Émile"
-    assert copy.encode_with_offsets(text) == tokenizer.encode_with_offsets(text)
-    assert (copy.files, copy.tokens) == (tokenizer.files, tokenizer.tokens)
-    assert copy.do_lower_case == lower
+def test_remote_paths_and_pickling(tokenizer, tmp_path):
+    """Worker processes get pickled tokenizers."""
+    path = f"ram://{tmp_path.name}/remote.model"
+    with tf.io.gfile.GFile(path, "wb") as file:
+        file.write(Path(tokenizer.files[0]).read_bytes())
+    for lower in (True, False):
+        remote = tokenizer_from_files(vocab_file=path, do_lower_case=lower)
+        local = tokenizer_from_files(vocab_file=tokenizer.files[0], do_lower_case=lower)
+        copy, text = pickle.loads(pickle.dumps(remote)), "the 9, lighthouses Émile"
+        assert copy.encode_with_offsets(text) == local.encode_with_offsets(text)
+        assert (copy.files, copy.tokens) == (remote.files, local.tokens)
+        assert copy.do_lower_case == lower
 
 
 class TestCall:
@@ -488,11 +464,9 @@ def test_a_tokenizer_warns_once_and_counts_each_source(model_file, caplog):
     with contextlib.suppress(OSError), counting(spm, "c.txt"):
         raise OSError
     assert "c.txt" not in caplog.text
-
-
-def test_a_source_with_unknown_pieces_replaces_the_warning_of_the_tokenizer(model_file, caplog):
+    caplog.clear()
     spm = tokenizer_from_files(spm_model_file=model_file)
-    for source in ("a.txt", None):
+    for source in ("a.txt", None):  # the warning of a source replaces that of the tokenizer
         with counting(spm, source) as counts:
             counts.add(spm, ["서 road"], [spm.encode("서 road")])
     (warning,) = caplog.messages
