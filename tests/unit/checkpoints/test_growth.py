@@ -143,20 +143,16 @@ def test_pieces_of_a_model_without_tokenizer_cannot_be_matched(tmp_path):
         albert_tf.grow(tmp_path / "bare", tokenizer="new.txt")
 
 
-class TestErrorsNameTheFlag:
-    @pytest.mark.parametrize("size", ["vocab_size", "max_position_embeddings"])
-    def test_weights_of_other_sizes(self, size, saved, tmp_path):
-        saved(word_pieces(tmp_path / "old.txt", WORD_PIECES))
-        model = albert_tf.AlbertEncoder(
-            small_config(**{**ONE_BLOCK, "vocab_size": len(WORD_PIECES), size: 33})
-        )
+def test_errors_name_the_flag(saved, tmp_path):
+    saved(word_pieces(tmp_path / "old.txt", WORD_PIECES))
+    config = small_config(**ONE_BLOCK, vocab_size=12)
+    for sizes in ({"vocab_size": 33}, {"max_position_embeddings": 33}):
+        model = albert_tf.AlbertEncoder(config.replace(**sizes))
         with pytest.raises(ValueError, match=GROWING) as error:
             albert_tf.load_weights(model, tmp_path / "old" / "model.ckpt-best")
         assert "init_from_group0" not in str(error.value)
-
-    def test_longer_sequences(self):
-        with pytest.raises(ValueError, match=GROWING):
-            small_config().check_sequence_length(17)
+    with pytest.raises(ValueError, match=GROWING):
+        config.check_sequence_length(17)
 
 
 def test_grown_checkpoint_without_the_tables_is_rejected(tmp_path):

@@ -64,12 +64,8 @@ def test_outputs_equal_transformers(tmp_path, name):
     contents, report = read_model(str(path))
     assert not report.ignored
     assert_outputs_equal(build(contents)[0], RECORDS[name])
-
-
-def test_file_can_be_named(tmp_path):
-    path = write(tmp_path / "model", RECORDS["tokens"])
-    model = albert_tf.load(path / "tf_model.h5")
-    assert_outputs_equal(model, RECORDS["tokens"])
+    if name == "tokens":
+        assert_outputs_equal(albert_tf.load(path / "tf_model.h5"), RECORDS[name])
 
 
 class TestHdf5Files:
@@ -103,14 +99,13 @@ class TestHdf5Files:
         with pytest.raises(LoadError, match=expected):
             read_model(str(path.parent))
 
-    def test_damaged_files_are_rejected(self, path):
+    def test_damaged_files_and_files_of_two_models_are_rejected(self, path):
         content = path.read_bytes()
         for damaged in (content[:3000], b"", b"x" * 2048):
             path.write_bytes(damaged)
             with pytest.raises(LoadError, match=r"tf_model\.h5"):
                 read_model(str(path.parent))
-
-    def test_two_models_in_a_file_are_rejected(self, path):
+        path.write_bytes(content)
         with h5py.File(path, "r+") as file:
             file["other/tf_albert_model/albert/embeddings/LayerNorm/beta:0"] = np.ones(8, "f")
             file["other/tf_albert_model/classifier/classifier/bias:0"] = np.ones(3, "f")

@@ -9,10 +9,10 @@ import tensorflow as tf
 from albert_tf.checkpoints.errors import LoadError
 from albert_tf.checkpoints.formats.choose import open_weights
 from albert_tf.checkpoints.formats.original import find_checkpoint, write_checkpoint
-from albert_tf.checkpoints.loading import load_weights
+from albert_tf.checkpoints.loading import load_weights, match
+from albert_tf.checkpoints.stored_model import Weights
 from albert_tf.data.files import WriteError
-from albert_tf.modeling.models import AlbertForClassification, AlbertForPretraining
-from albert_tf.modeling.original_names import original_names
+from albert_tf.modeling.models import AlbertForPretraining
 from tests.full_disk import file_size_limit
 from tests.golden.reference import Reference
 from tests.small_model import ONE_BLOCK, small_config
@@ -38,25 +38,18 @@ def contents(prefix):
 
 
 class TestFinding:
-    @pytest.mark.parametrize("suffix", ["", ".index", ".meta", DATA])
-    def test_prefixes_and_files_are_found(self, tmp_path, suffix):
-        prefix = write(tmp_path / "model.ckpt-100")
-        assert find_checkpoint(prefix + suffix) == prefix
-
-    def test_best_or_newest_checkpoint_of_a_directory(self, tmp_path):
-        for name in ("model.ckpt-20", "model.ckpt-100"):
-            write(tmp_path / name)
-        tf.compat.v1.train.update_checkpoint_state(str(tmp_path), "model.ckpt-20")
-        assert find_checkpoint(str(tmp_path)) == str(tmp_path / "model.ckpt-20")
-        assert find_checkpoint(f"{tmp_path}/") == f"{tmp_path}/model.ckpt-20"
-        best = write(tmp_path / "model.ckpt-best")
-        assert find_checkpoint(str(tmp_path)) == best
-
-    def test_only_checkpoint_of_a_directory(self, tmp_path):
-        only = write(tmp_path / "model.ckpt-7")
+    def test_prefixes_files_and_directories(self, tmp_path):
+        only = write(tmp_path / "model.ckpt-100")
+        for suffix in ("", ".index", ".meta", DATA):
+            assert find_checkpoint(only + suffix) == only
         assert find_checkpoint(str(tmp_path)) == only
         tf.compat.v1.train.update_checkpoint_state(str(tmp_path), "model.ckpt-99")  # long gone
         assert find_checkpoint(str(tmp_path)) == only
+        newest = write(tmp_path / "model.ckpt-20")
+        tf.compat.v1.train.update_checkpoint_state(str(tmp_path), "model.ckpt-20")
+        assert find_checkpoint(str(tmp_path)) == find_checkpoint(f"{tmp_path}/") == newest
+        best = write(tmp_path / "model.ckpt-best")
+        assert find_checkpoint(str(tmp_path)) == best
 
     @pytest.mark.parametrize("content", [b"", b"\xff", b'model_checkpoint_path: "a\xff"'])
     def test_damaged_state_file_is_ignored(self, tmp_path, caplog, content):
@@ -72,58 +65,53 @@ class TestFinding:
         assert all(prefix in str(error.value) for prefix in prefixes)
 
 
-def test_optimizer_slots_are_not_reported(golden):
-    model = AlbertForPretraining(Reference("config_0").config)
-    report = load_weights(model, str(golden / "optimization" / "lamb_base_checkpoint"))
-    assert len(report.mapped) == 32
-    assert not report.ignored
+HEAD = ["output_weights", "output_bias"]
+ENCODER = {"bert/pooler/dense/kernel": (3, 3), "bert/embeddings/LayerNorm/beta": (8,)}
+CLASSES = {**ENCODER, "output_weights": (2, 12), "output_bias": (2,)}
 
 
-class TestHeads:
-    def assert_head_is_new(self, model, report):
-        assert len(report.mapped) == len(original_names(model)) - 2
-        np.testing.assert_array_equal(model.classifier.output_bias, np.zeros(model.num_labels))
+@pytest.mark.parametrize(
+    ("stored", "missing", "mismatched", "ignored", "line"),
+    [
+        (CLASSES, [], [], [], "stored: 4 of 4 variables restored"),
+        ({**CLASSES, "output_bias/adam_m": (2,), "global_step": ()}, [], [], [], ""),
+        (ENCODER, HEAD, [], [], "randomly initialized: output_weights"),
+        (
+            {**CLASSES, "output_weights": (3, 12), "cls/predictions/output_bias": (31,)},
+            *([], ["output_weights"], ["cls/predictions/output_bias"]),
+            "output_weights is [3, 12] in the checkpoint, [2, 12] in",
+        ),
+    ],
+)
+def test_variables_are_matched(stored, missing, mismatched, ignored, line):
+    weights = Weights.in_memory({name: np.ones(shape) for name, shape in stored.items()}, "stored")
+    report = match(CLASSES, weights, skip={}, uses_pooler=True, warm_start=None)
+    assert report.missing == missing
+    assert [name for name, *_ in report.mismatched] == mismatched
+    assert report.ignored == ignored
+    assert report.mapped.keys() == CLASSES.keys() - {*missing, *mismatched}
+    assert line in report.summary()
+    if missing or mismatched:
         with pytest.raises(LoadError, match="`albert_config_file`"):
             report.check_complete()
-
-    def test_missing_head(self, reference):
-        model = AlbertForClassification(reference.config, num_labels=2)
-        report = load_weights(model, reference.checkpoint)
-        self.assert_head_is_new(model, report)
-        assert report.missing == ["output_weights", "output_bias"]
-        summary = report.summary()
-        assert "initialized: output_weights\n" in summary
-        assert "in the checkpoint only, not used: cls/predictions/output_bias, " in summary
-
-    def test_head_with_another_number_of_labels(self, tmp_path):
-        stored = original_names(AlbertForClassification(SMALL, num_labels=3))
-        write_checkpoint(str(tmp_path / "model.ckpt-7"), stored, 7)
-        model = AlbertForClassification(SMALL, num_labels=2)
-        report = load_weights(model, str(tmp_path))
-        self.assert_head_is_new(model, report)
-        assert "output_weights is [3, 12] in the checkpoint, [2, 12] in" in report.summary()
+    else:
+        report.check_complete()
 
 
-class TestErrors:
-    def test_unrelated_checkpoint_is_rejected(self, tmp_path):
-        write(tmp_path / "other", layer=np.ones(3))
-        model = AlbertForPretraining(SMALL)
-        before = model.get_weights()
-        for allow_partial in (False, True):
-            with pytest.raises(LoadError, match=r"no variable of this model.*layer"):
-                load_weights(model, str(tmp_path), allow_partial=allow_partial)
-        for now, then in zip(model.get_weights(), before, strict=True):
-            np.testing.assert_array_equal(now, then)
-
-    def test_partial_checkpoint_is_accepted(self, reference):
-        model = AlbertForPretraining(reference.config.replace(vocab_size=81))
-        report = load_weights(model, reference.checkpoint, allow_partial=True)
-        assert {name for name, *_ in report.mismatched} == {
-            "bert/embeddings/word_embeddings",
-            "cls/predictions/output_bias",
-        }
-        stored = contents(reference.checkpoint)["bert/pooler/dense/kernel"]
-        np.testing.assert_array_equal(model.encoder.pooler.kernel, stored)
+def test_checkpoints_of_other_models_and_sizes(reference, tmp_path):
+    write(tmp_path / "other", layer=np.ones(3))
+    model = AlbertForPretraining(reference.config.replace(vocab_size=81))
+    before = model.get_weights()
+    for allow_partial in (False, True):
+        with pytest.raises(LoadError, match=r"no variable of this model.*layer"):
+            load_weights(model, str(tmp_path), allow_partial=allow_partial)
+    for now, then in zip(model.get_weights(), before, strict=True):
+        np.testing.assert_array_equal(now, then)
+    report = load_weights(model, reference.checkpoint, allow_partial=True)
+    tables = {"bert/embeddings/word_embeddings", "cls/predictions/output_bias"}
+    assert {name for name, *_ in report.mismatched} == tables
+    stored = contents(reference.checkpoint)["bert/pooler/dense/kernel"]
+    np.testing.assert_array_equal(model.encoder.pooler.kernel, stored)
 
 
 class TestWriting:
