@@ -15,10 +15,8 @@ from albert_tf.data.files import WriteError
 from albert_tf.modeling.models import AlbertForPretraining
 from tests.full_disk import file_size_limit
 from tests.golden.reference import Reference
-from tests.small_model import ONE_BLOCK, small_config
 
 DATA = ".data-00000-of-00001"
-SMALL = small_config(**ONE_BLOCK)
 
 
 @pytest.fixture(scope="module")
