@@ -15,6 +15,7 @@ import tensorflow_hub
 from albert_tf.checkpoints.formats import tf2_hub
 from albert_tf.checkpoints.formats.tf2_hub.writing import next_seed
 from albert_tf.checkpoints.loading import load_weights, read_model
+from albert_tf.checkpoints.signatures import HUB_INPUTS, ORIGINAL_INPUTS, POSITIONS
 from albert_tf.checkpoints.stored_model import StoredModel
 from albert_tf.modeling.encoder import AlbertEncoder
 from albert_tf.modeling.models import AlbertForPretraining
@@ -31,12 +32,6 @@ from tests.small_model import (
 )
 
 CONFIG = dropping_config(vocab_size=1000, num_hidden_layers=2, inner_group_num=1)
-HUB_NAMES = {
-    "input_ids": "input_word_ids",
-    "input_mask": "input_mask",
-    "segment_ids": "input_type_ids",
-}
-POSITIONS = "masked_lm_positions"
 INVALID = (ValueError, tf.errors.InvalidArgumentError)
 EXACT = {"rtol": 0, "atol": 1e-6}
 ENCODER_OUTPUTS = ("pooled_output", "sequence_output", "encoder_outputs")
@@ -84,13 +79,13 @@ def batch():
 @pytest.fixture(scope="module")
 def tokens(batch):
     """Returns the inputs of the encoder by the original's names."""
-    return {name: batch[name] for name in HUB_NAMES}
+    return {name: batch[name] for name in ORIGINAL_INPUTS}
 
 
 @pytest.fixture(scope="module")
 def hub_tokens(tokens):
     """Returns the inputs of the encoder by the names of TF-Hub."""
-    return {HUB_NAMES[name]: values for name, values in tokens.items()}
+    return dict(zip(HUB_INPUTS, tokens.values(), strict=True))
 
 
 def assert_same_structure(actual, expected):
@@ -252,15 +247,12 @@ assert "albert_tf" not in sys.modules
     subprocess.run([isolated_python(), "-c", program, saved[0]], cwd=saved[0], check=True)
 
 
-def test_assets(loaded, contents):
+def test_written_encoders_are_read(saved, loaded, contents, model):
     files = [loaded.sp_model_file, loaded.albert_config_file]
     vocabulary, config = (tf.io.read_file(file.asset_path).numpy() for file in files)
     assert vocabulary == Path(contents.tokenizer.files[0]).read_bytes()
     assert b'"hidden_dropout_prob": 0.2' in config
     assert not loaded.do_lower_case
-
-
-def test_written_encoders_are_read(saved, contents, model):
     directory, unsupported_weights = saved
     assert unsupported_weights == ["output_weights", "bert/pooler/dense/bias/adam_m"]
     stored = tf2_hub.read(str(directory))
