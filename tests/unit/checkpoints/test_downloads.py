@@ -415,19 +415,16 @@ class TestHuggingFace:
         """A snapshot contains links to files that are named after their SHA-256."""
         snapshot = tmp_path / "snapshots" / "3f2a"
         snapshot.mkdir(parents=True)
-        blobs = {}
-        for path in MINI.iterdir():
-            content = path.read_bytes()
-            blobs[path.name] = tmp_path / hashlib.sha256(content).hexdigest()
-            blobs[path.name].write_bytes(content)
-            (snapshot / path.name).symlink_to(blobs[path.name])
-        with open(blobs["model.safetensors"], "r+b") as file:
-            file.seek(-5, os.SEEK_END)
-            file.write(b"!")
+        contents = {path.name: path.read_bytes() for path in MINI.iterdir()}
+        blobs = {n: tmp_path / hashlib.sha256(c).hexdigest() for n, c in contents.items()}
+        for name, blob in blobs.items():
+            blob.write_bytes(contents[name])
+            (snapshot / name).symlink_to(blob)
+        blobs["model.safetensors"].write_bytes(contents["model.safetensors"][:-5] + bytes(5))
         for path in (snapshot, snapshot / "model.safetensors"):
             with pytest.raises(DamagedError, match=r"model\.safetensors is damaged: .*Delete"):
                 open_model(str(path))
-        blobs["model.safetensors"].write_bytes((MINI / "model.safetensors").read_bytes())
+        blobs["model.safetensors"].write_bytes(contents["model.safetensors"])
         assert open_model(str(snapshot)).config.vocab_size == 8000
         blobs["spiece.model"].write_bytes(b"damaged")  # checked once per process
         open_weights(str(snapshot))

@@ -27,6 +27,15 @@ def cache(tmp_path, monkeypatch):
     monkeypatch.setenv("ALBERT_TF_HOME", str(tmp_path / "cache"))
 
 
+@pytest.fixture
+def without_mask():
+    """Returns the files of a tokenizer without a mask."""
+    files = rules.unigram(rules.ALBERT, [rules.METASPACE])
+    files["tokenizer.json"]["model"]["vocab"][4][0] = "x"
+    del files["tokenizer.json"]["added_tokens"][4]
+    return files
+
+
 def ids_of(tokenizer) -> list[list[int]]:
     return [tokenizer(text)["input_ids"][0].tolist() for text in rules.TEXTS]
 
@@ -79,28 +88,17 @@ def test_special_tokens_with_other_names_are_not_found_in_texts(name, tmp_path):
     assert tokenizer.encode_special("a[MASK]", special_tokens=["[MASK]"])[-1] == 4
 
 
-def test_special_names_of_both_kinds_are_exchanged(tmp_path):
-    """The settings decide if a vocabulary also contains the usual name."""
+def test_repeated_and_added_special_tokens(tmp_path, without_mask):
+    """The settings decide if there are two names. An added mask is part of the vocabulary."""
     special = [*rules.SPECIAL[:2], "<s>", *rules.SPECIAL[3:]]
-    files = rules.unigram(
-        rules.ALBERT, [rules.METASPACE], [*rules.PIECES, ["[CLS]", -9.0]], special
-    )
-    folder = rules.write(tmp_path / "both", files)
-    tokenizer = loaded(folder)
-    assert tokenizer.cls_id == 2
-    assert tokenizer.tokens[-1] == "[CLS]"
-
-
-def test_added_special_tokens(tmp_path):
-    """A mask that was added at the end of the vocabulary is part of it."""
-    files = rules.unigram(rules.ALBERT, [rules.METASPACE])
-    files["tokenizer.json"]["model"]["vocab"][4][0] = "x"
-    del files["tokenizer.json"]["added_tokens"][4]
-    size = 5 + len(rules.PIECES)
+    pieces = [*rules.PIECES, ["[CLS]", -9.0]]
+    files = rules.unigram(rules.ALBERT, [rules.METASPACE], pieces, special)
+    tokenizer = loaded(rules.write(tmp_path / "both", files))
+    assert (tokenizer.cls_id, tokenizer.tokens[-1]) == (2, "[CLS]")
+    size, files = 5 + len(rules.PIECES), without_mask
     files["tokenizer.json"]["added_tokens"] += rules.added_tokens(["<mask>"], size)
     files["tokenizer_config.json"] |= {"mask_token": "<mask>"}
-    folder = rules.write(tmp_path / "mask", files)
-    tokenizer = loaded(folder)
+    tokenizer = loaded(rules.write(tmp_path / "mask", files))
     assert (tokenizer.mask_id, tokenizer.vocab_size) == (size, size + 1)
 
 
@@ -240,14 +238,11 @@ def test_formats_without_other_rules_are_refused_before_writing(other, tmp_path)
     assert "Library" in "\n".join(describe(str(other / "tokenizer.json")))
 
 
-def test_errors_name_files_of_the_user(tmp_path):
+def test_errors_name_files_of_the_user(tmp_path, without_mask):
     """Files in the cache are not named."""
-    files = rules.unigram(rules.ALBERT, [rules.METASPACE])
-    files["tokenizer.json"]["model"]["vocab"][4][0] = "x"  # no [MASK]
-    del files["tokenizer.json"]["added_tokens"][4]
     folder = tmp_path / "model"
     huggingface.write(str(folder), models.our_contents({}, {}))
-    (folder / "tokenizer.json").write_text(json.dumps(files["tokenizer.json"]))
+    (folder / "tokenizer.json").write_text(json.dumps(without_mask["tokenizer.json"]))
     assert albert_tf.load(folder).tokenizer is None
     with pytest.raises(ValueError, match=r"has no \[MASK\]") as raised:
         load_tokenizer(folder)

@@ -13,7 +13,7 @@ from albert_tf.checkpoints.stored_model import StoredModel
 from albert_tf.modeling.models import AlbertForPretraining
 from albert_tf.tokenization.loading import tokenizer_from_files
 from tests.saved_models import graphs_of
-from tests.small_model import dropping_config, pretraining_inputs, weights_of
+from tests.small_model import dropping_config, encoder_inputs, pretraining_inputs, weights_of
 
 # Attributes of each operation, from the registry of TensorFlow 1.15.5.
 OPERATIONS = json.loads((Path(__file__).parent / "tensorflow_1_15_operations.json").read_text())
@@ -54,11 +54,6 @@ def module(model, weights, word_piece, tmp_path_factory):
     return path
 
 
-def inputs():
-    names = {"masked_lm_positions": "mlm_positions"}
-    return {names.get(name, name): values for name, values in pretraining_inputs().items()}
-
-
 def test_operations_exist_in_tensorflow_1_15(module):
     for graph in graphs_of(module):
         for node in graph.graph_def.node:
@@ -88,19 +83,15 @@ def test_dropout_rates(module):
 
 
 @pytest.mark.parametrize(
-    ("without", "signatures"),
-    [
-        ("cls/seq_relationship/", ["mlm", *ENCODER_SIGNATURES]),
-        ("cls/predictions/", ["sop", *ENCODER_SIGNATURES]),
-    ],
+    ("without", "head"), [("cls/seq_relationship/", "mlm"), ("cls/predictions/", "sop")]
 )
-def test_missing_heads_have_no_signature(model, weights, word_piece, tmp_path, without, signatures):
+def test_missing_heads_have_no_signature(model, weights, word_piece, tmp_path, without, head):
     kept = {name: value for name, value in weights.items() if not name.startswith(without)}
     other = {"output_weights": np.ones((3, 12), np.float32), "output_bias": np.zeros(3, np.float32)}
     unsupported_weights = write(tmp_path, model, {**kept, **other}, word_piece)
     assert unsupported_weights == ["output_bias", "output_weights"]
     for graph in graphs_of(tmp_path):
-        assert sorted(graph.signature_def) == sorted(signatures)
+        assert sorted(graph.signature_def) == sorted([head, *ENCODER_SIGNATURES])
     names = dict(tf.train.list_variables(str(tmp_path / "variables" / "variables")))
     assert names == {name: list(value.shape) for name, value in kept.items()}
 
@@ -122,8 +113,7 @@ def test_encoder_with_other_activation_and_sharing(word_piece, tmp_path):
     assert used <= set(OPERATIONS)
     loaded = tf.saved_model.load(str(tmp_path), tags=[])
     assert set(loaded.signatures) == set(ENCODER_SIGNATURES)
-    tokens = {name: values for name, values in inputs().items() if name != "mlm_positions"}
-    outputs = loaded.signatures["tokens"](**tokens)
+    outputs = loaded.signatures["tokens"](**encoder_inputs())
     expected = model(pretraining_inputs(), output_hidden_states=True)
     for name in ("sequence_output", "pooled_output"):
         np.testing.assert_allclose(outputs[name], expected[name], rtol=1e-5, atol=1e-5)
