@@ -176,7 +176,7 @@ class TestDownload:
         [
             ({"length": 10**6}, r"(?s)base_v2 cannot be downloaded.*albert/albert-base-v2"),
             ({"length": 10**15}, str(downloads._MAX_BYTES)),
-            ({"content": bytes(downloads._CHUNK)}, "100 bytes"),
+            ({"content": b"long" * 30}, "100 bytes"),
             ({"redirect": "file:///etc/passwd"}, "base_v2 cannot be downloaded"),
             ({"redirect": "ftp://h/a.tar.gz"}, "base_v2 cannot be downloaded"),
             ({"redirect": "http://[h/a"}, "base_v2 cannot be downloaded"),
