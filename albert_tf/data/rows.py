@@ -257,19 +257,24 @@ def _json_rows(path: str, text: str, lists: Sequence[str], wanted: str) -> Rows:
     if found is None:
         lines = enumerate(text.split("\n"), start=1)
         found = [(at, parse_row(path, line, at, wanted)) for at, line in lines if line.strip()]
-    columns: dict[str, None] = {}
-    for _, row in found:
-        for key, value in row.items() if isinstance(row, dict) else ():
-            columns.setdefault(key)
-            if isinstance(value, dict):
-                columns.update(dict.fromkeys(f"{key}.{inner}" for inner in value))
     if not found:
         raise UserError(f"{path} contains no rows.")
+    columns = _keys(row for _, row in found if isinstance(row, dict))
     if not columns and isinstance(found[0][1], UserError):
-        raise (
-            found[0][1] if path.lower().endswith((".jsonl", ".ndjson")) else problem or found[0][1]
-        )
-    return Rows(path, kind, [*columns], _values(path, unit, found), unit)
+        is_lines = path.lower().endswith((".jsonl", ".ndjson"))
+        raise found[0][1] if is_lines else problem or found[0][1]
+    return Rows(path, kind, columns, _values(path, unit, found), unit)
+
+
+def _keys(rows: Iterable[dict[str, Any]]) -> list[str]:
+    """Returns the keys of all objects, and the keys of inner objects as "outer.inner"."""
+    keys: dict[str, None] = {}
+    for row in rows:
+        for key, value in row.items():
+            keys.setdefault(key)
+            if isinstance(value, dict):
+                keys.update(dict.fromkeys(f"{key}.{inner}" for inner in value))
+    return [*keys]
 
 
 def _values(path: str, unit: str, rows: list[tuple[int, Any]]) -> Iterator[Row]:
@@ -329,8 +334,7 @@ def rows_of(value: Any, lists: Sequence[str] = ()) -> list[dict[str, Any]] | Non
     index; or rows by index. An object is not a table, but a row, if a column in `lists` has texts.
     """
     parts = [*value.values()] if isinstance(value, dict) else []
-    lists = [name for name in lists if parts and isinstance(value.get(name), list)]
-    if any(str in map(type, value[name]) for name in lists):
+    if parts and any(_has_texts(value.get(name)) for name in lists):
         return None
     match value:
         case {"columns": [*columns], "data": [*data]} if _are(list, data):
@@ -343,6 +347,10 @@ def rows_of(value: Any, lists: Sequence[str] = ()) -> list[dict[str, Any]] | Non
             is_index = _is_index(value, parts[0])
             value = parts if is_index else [{k: value[k].get(at) for k in value} for at in parts[0]]
     return value if isinstance(value, list) and _are(dict, value) else None
+
+
+def _has_texts(cells: Any) -> bool:
+    return isinstance(cells, list) and str in map(type, cells)
 
 
 def _are(kind: type, values: Iterable[Any]) -> bool:
