@@ -63,7 +63,7 @@ def choose_model(
     *,
     albert_config_file: str | None = None,
     albert_hub_module_handle: str | None = None,
-    init_checkpoint: str | None = None,
+    init_checkpoint: str | StoredModel | None = None,
     eval_checkpoint: str | None = None,
     output_dir: str | None = None,
     spm_model_file: str | None = None,
@@ -81,7 +81,7 @@ def choose_model(
         albert_config_file: an `albert_config.json`, or a `config.json` of transformers.
         albert_hub_module_handle: the same as `path`, except checkpoints. Contradictions to it are
             rejected.
-        init_checkpoint: the same as `path`.
+        init_checkpoint: the same as `path`, or a model in memory.
         eval_checkpoint: the same as `path`.
         output_dir: output directory of a training run, which may not exist. Its weights are not
             chosen, because the training loop restores them.

@@ -97,6 +97,9 @@ class Weights(Mapping[str, np.ndarray]):
     def __len__(self) -> int:
         return len(self.shapes)
 
+    def __str__(self) -> str:
+        return self.source
+
     @property
     def global_step(self) -> int:
         """The training step, or 0 if it is not stored."""
@@ -201,7 +204,7 @@ class StoredModel:
         return cls(
             config=with_rules(config, {ACCENTS_KEY: rules.get(ACCENTS_KEY)}),
             stored_tokenizer=StoredTokenizer(loaded=tokenizer),
-            open_weights=lambda: Weights.in_memory(weights),
+            open_weights=lambda: Weights.in_memory(weights, parts.get("path", "")),
             **{**rules, **parts},
         )
 

@@ -10,13 +10,19 @@ from absl import logging
 
 from albert_tf.checkpoints.facts import Meeting, settle, stated
 from albert_tf.checkpoints.stored_task import QUESTION_TASKS, TOKENS, StoredTask
-from albert_tf.classification.data import CustomData, GlueData, read_prediction_file
+from albert_tf.classification.data import (
+    CustomData,
+    GlueData,
+    log_labels,
+    read_prediction_file,
+)
 from albert_tf.classification.export import export_classifier, export_text_classifier
 from albert_tf.classification.settings import ClassificationSettings
 from albert_tf.classification.task import ClassificationTask, label_scale, text_features
 from albert_tf.classification.text_predictor import TextPredictor, check_file, predict_file
 from albert_tf.data.errors import UserError
 from albert_tf.data.files import write_files
+from albert_tf.data.rows import RowReport
 from albert_tf.data.sequences import MANY_TRUNCATED, check_room
 from albert_tf.data.splits import DEV, TEST, TRAIN
 from albert_tf.data.streams import is_regular_file
@@ -32,6 +38,7 @@ from albert_tf.finetuning.metrics import (
     score_names,
     scores,
 )
+from albert_tf.finetuning.texts import TextExample
 from albert_tf.glue import GLUE_TASKS, glue_task_name
 from albert_tf.labels import Labels, label_cell
 from albert_tf.modeling.models import AlbertForClassification
@@ -91,7 +98,7 @@ class ClassifierJob(Job[ClassificationSettings]):
         columns = {flag: getattr(settings, flag) for flag in _COLUMNS} if is_custom else {}
         self.data = self._data(columns)
         splits = {TRAIN: settings.do_train, DEV: settings.do_eval, TEST: settings.do_predict}
-        self.examples = {split: self.data.read(split) for split, used in splits.items() if used}
+        self.examples = {split: self._read(split) for split, used in splits.items() if used}
         if self.examples:
             is_pair = any(e.text_b is not None for rows in self.examples.values() for e in rows)
         elif trained and trained.is_pair is not None:
@@ -114,6 +121,18 @@ class ClassifierJob(Job[ClassificationSettings]):
         self.choose_metric(self.data.best_metric, score_names(self.data.metrics, self.labels))
         self.evaluates = settings.do_eval
         self.class_weights = self._class_weights() if settings.do_train else None
+
+    def _read(self, split: str) -> list[TextExample]:
+        path = self.data.file(split)
+        if path not in self.context.examples:
+            return self.data.read(split)
+        examples, issues = [*self.context.examples[path]], RowReport(path, "number")
+        for example in examples:
+            if not all(text.strip() for text in (example.text_a, example.text_b or "-")):
+                issues.add("an empty text, kept", example.guid)
+        issues.log()
+        log_labels(path, split, examples, self.data.labels)
+        return examples
 
     def _scale(self) -> tuple[float, float] | None:
         """Returns the scale of the regression, from the trained model or the training set."""

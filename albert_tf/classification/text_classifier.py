@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import Any
 
 from albert_tf.checkpoints.loading import build_as, build_kind, check_model, open_with_tokenizer
-from albert_tf.checkpoints.save import save
 from albert_tf.checkpoints.stored_task import StoredTask
 from albert_tf.classification.data import CustomData, metrics_for
-from albert_tf.classification.run import run_classification
+from albert_tf.classification.run import ClassifierJob
 from albert_tf.classification.settings import LABEL, TEXT_A, TEXT_B, ClassificationSettings
 from albert_tf.classification.task import text_features
 from albert_tf.classification.text_predictor import TEXTS_AT_ONCE, TextPrediction, TextPredictor
@@ -27,7 +27,7 @@ from albert_tf.data.errors import UserError
 from albert_tf.data.sequences import check_room
 from albert_tf.data.streams import regrouped
 from albert_tf.data.strict_json import listed
-from albert_tf.finetuning.in_memory import fit_rows
+from albert_tf.finetuning.fine_tuned import FineTuned
 from albert_tf.finetuning.metrics import predictions, rounded, scores, warn_of_constant
 from albert_tf.finetuning.predictor import new_predictor
 from albert_tf.finetuning.texts import TextExample, text_examples
@@ -36,7 +36,7 @@ from albert_tf.modeling.models import AlbertForClassification
 from albert_tf.tokenization.base import Tokenizer
 
 
-class TextClassifier(TextPredictor):
+class TextClassifier(TextPredictor, FineTuned):
     """Predicts labels or numbers for texts or pairs of texts, and can be trained.
 
     Predictions equal the output of `run_classifier --predict_file`.
@@ -56,6 +56,9 @@ class TextClassifier(TextPredictor):
         TypeError: an argument has the wrong type.
         ValueError: the tokenizer or the labels do not match the model, or a number is out of range.
     """
+
+    JOB = ClassifierJob
+    SETTINGS = ClassificationSettings
 
     def __init__(
         self,
@@ -210,10 +213,10 @@ class TextClassifier(TextPredictor):
             ValueError: there is no text, the numbers of texts and labels differ, or a label is
                 unknown.
         """
-        train = self._rows(texts, labels, pairs)
-        dev = self._rows(*validation_data) if validation_data is not None else []
-        is_pair = TEXT_B in train[0]
-        if dev and (TEXT_B in dev[0]) != is_pair:
+        train = self._examples(texts, labels, pairs)
+        dev = self._examples(*validation_data) if validation_data is not None else []
+        is_pair = train[0].text_b is not None
+        if dev and (dev[0].text_b is not None) != is_pair:
             raise UserError(
                 "`validation_data` must contain second texts if and only if `pairs` is given."
             )
@@ -222,21 +225,15 @@ class TextClassifier(TextPredictor):
             "text_b_column": TEXT_B * is_pair,
             "label_column": LABEL,
         }
-        found = fit_rows(
-            self.model,
-            self.tokenizer,
-            self._task(is_pair, columns),
+        found = self._fit(
+            replace(self._task(), is_pair=is_pair, columns=columns),
             train,
             dev,
-            lambda given, on_log: run_classification(
-                ClassificationSettings(task_name=CustomData.name, **given), on_log
-            ),
-            self._scores,
-            output_dir,
-            verbose,
-            num_train_epochs=epochs,
-            train_batch_size=batch_size,
+            epochs=epochs,
+            batch_size=batch_size,
             learning_rate=learning_rate,
+            output_dir=output_dir,
+            verbose=verbose,
             **settings,
         )
         self.pairs = is_pair
@@ -252,14 +249,9 @@ class TextClassifier(TextPredictor):
             labels: N labels; see `fit`.
             pairs: N second texts if the model classifies pairs.
         """
-        return self._scores(self._rows(texts, labels, pairs))
+        return self._scores(self._examples(texts, labels, pairs))
 
-    def _scores(self, rows: Iterable[Mapping[str, Any]]) -> dict[str, float]:
-        examples = []
-        for number, row in enumerate(rows):
-            label = row[LABEL]
-            cell = LABEL_SEPARATOR.join(label) if self._labels.multi_label else str(label)
-            examples.append(TextExample(str(number), row[TEXT_A], row.get(TEXT_B), cell))
+    def _scores(self, examples: Sequence[TextExample]) -> dict[str, float]:
         length = self._predictor.max_seq_length
         features = text_features(examples, self._labels, self.tokenizer, length)
         assert features.label_ids is not None
@@ -269,36 +261,26 @@ class TextClassifier(TextPredictor):
         batch_size = ClassificationSettings.eval_batch_size
         return rounded(scores(logits, features.label_ids, names, self._labels, batch_size))
 
-    def save(self, directory: str | os.PathLike) -> None:
-        """Writes a directory that `load` and all commands can read; see `albert_tf.save`."""
-        model = self.model
-        if model.trained_task is None:  # stores the labels
-            task = self._task(self.pairs, {})
-            model.set_origin(model.tokenizer, task, has_new_head=model.has_new_head)
-        save(model, directory, tokenizer=self.tokenizer)
-
-    def _task(self, is_pair: bool | None, columns: dict[str, str | None]) -> StoredTask:
+    def _task(self) -> StoredTask:
         length, known = self._predictor.max_seq_length, self.model.trained_task
         scale = known.scale if known else None
-        return StoredTask(CustomData.name, self._labels, is_pair, columns, length, scale=scale)
+        return StoredTask(
+            CustomData.name, self._labels, self.pairs, max_seq_length=length, scale=scale
+        )
 
-    def _rows(
+    def _examples(
         self, texts: Iterable[str], labels: Iterable[Any], pairs: Iterable[str] | None = None
-    ) -> list[dict[str, Any]]:
-        """Returns examples as objects for JSON Lines."""
-        first, second = texts_and_pairs(texts, pairs)
+    ) -> list[TextExample]:
+        examples = text_examples(*texts_and_pairs(texts, pairs))
         given = as_list("labels", labels, "labels")
-        check_same_length("labels", given, "texts", first)
-        checked = [
-            self._check_label(f"labels[{index}]", label) for index, label in enumerate(given)
+        check_same_length("labels", given, "texts", examples)
+        return [
+            replace(example, label=self._label(f"labels[{index}]", label))
+            for index, (example, label) in enumerate(zip(examples, given, strict=True))
         ]
-        columns: dict[str, list[Any]] = {TEXT_A: first, LABEL: checked}
-        if second is not None:
-            columns[TEXT_B] = second
-        return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
 
-    def _check_label(self, name: str, label: Any) -> Any:
-        """Returns a label as text, a list of texts or a number; raises ValueError if unknown."""
+    def _label(self, name: str, label: Any) -> str:
+        """Returns a label as in files; raises ValueError if it is unknown."""
         label = value_of(label)
         if self._labels.is_regression:
             try:
@@ -307,12 +289,12 @@ class TextClassifier(TextPredictor):
                 number = math.nan
             if not math.isfinite(number):
                 raise UserError(f"{name} must be a finite number. Received: {label!r}")
-            return number
+            return str(number)
         several = self._labels.multi_label and not isinstance(label, str)
         names = [str(value_of(one)) for one in label] if several else [str(label)]
         if not set(names) <= set(self._labels.names):
             raise UserError(f"{name} must be {self._labels.allowed}. Received: {label!r}")
-        return names if self._labels.multi_label else names[0]
+        return LABEL_SEPARATOR.join(names)
 
 
 def _matching_labels(names: object, model: AlbertForClassification) -> Labels:

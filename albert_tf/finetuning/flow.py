@@ -12,10 +12,11 @@ from absl import logging
 from albert_tf.checkpoints.facts import Meeting, compare
 from albert_tf.checkpoints.formats.choose import open_weights, stored_task
 from albert_tf.checkpoints.stored_heads import CLASSIFIER, check_head
+from albert_tf.checkpoints.stored_model import StoredModel
 from albert_tf.checkpoints.stored_task import StoredTask
 from albert_tf.data.errors import UserError
 from albert_tf.data.log_file import write_log_to
-from albert_tf.finetuning.job import Job, S
+from albert_tf.finetuning.job import InMemory, Job, S
 from albert_tf.finetuning.metrics import warn_of_constant
 from albert_tf.finetuning.objective import InMemoryTask
 from albert_tf.finetuning.prepare import actions, prepare
@@ -44,9 +45,14 @@ from albert_tf.training.training_directory import (
 
 
 @process_state_kept()
-def run(kind: type[Job[S]], settings: S, on_log: OnLog | None = None) -> JobResult:
+def run(
+    kind: type[Job[S]],
+    settings: S,
+    on_log: OnLog | None = None,
+    in_memory: InMemory | None = None,
+) -> JobResult:
     """Runs a job; see `run_classification` for the arguments and errors."""
-    context = prepare(kind, settings)
+    context = prepare(kind, settings, in_memory)
     settings, strategy = context.settings, context.strategy
     trainer_config = settings.trainer_config()
     job = kind(context)
@@ -96,14 +102,15 @@ def check_head_in(directory: TrainingDirectory, task: StoredTask) -> None:
         check_head(prefix, open_weights(prefix).shapes, task, Meeting.RESUME)
 
 
-def fresh_head(task: StoredTask, checkpoint: str) -> dict[str, str]:
+def fresh_head(task: StoredTask, checkpoint: str | StoredModel) -> dict[str, str]:
     """Returns the variables that must not be loaded, with the reason.
 
     They belong to a head that was trained for another task, or for numbers of another unit. As in
     the original release, a head of the same shape is loaded if its task is unknown.
     """
     stored = stored_task(checkpoint, task.name)
-    sources = {checkpoint: stored.facts, "this run": task.facts} if stored else {}
+    name = checkpoint.path if isinstance(checkpoint, StoredModel) else checkpoint
+    sources = {name: stored.facts, "this run": task.facts} if stored else {}
     found = compare(sources, Meeting.GIVEN)
     changed = [one.text for one in found if one.name in ("task", "labels", "scale")]
     weights = open_weights(checkpoint) if changed else {}
@@ -128,7 +135,7 @@ def _train(job: Job[S], trainer: Trainer, task: InMemoryTask, on_log: OnLog | No
     settings, checkpoint, evaluates = job.settings, job.context.checkpoint, job.evaluates
     with locked_output(trainer, evaluates=evaluates, dry_run=settings.dry_run):
         trainer.initialize(
-            checkpoint,
+            checkpoint.weights if isinstance(checkpoint, StoredModel) else checkpoint,
             init_from_group0=settings.init_from_group0,
             allow_partial=settings.allow_partial_checkpoint,
             skip=fresh_head(job.task, checkpoint) if checkpoint else None,

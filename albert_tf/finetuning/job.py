@@ -11,17 +11,19 @@ import numpy as np
 import tensorflow as tf
 
 from albert_tf.checkpoints.model_directory import ModelDirectory
+from albert_tf.checkpoints.stored_model import StoredModel, StoredTokenizer
 from albert_tf.checkpoints.stored_task import StoredTask
 from albert_tf.data.errors import UserError
 from albert_tf.data.files import check_file, real_name
 from albert_tf.data.pictures import write_confusion_matrix
-from albert_tf.data.splits import DEV
+from albert_tf.data.splits import DEV, TEST, TRAIN
 from albert_tf.finetuning.objective import InMemoryTask, data_digest
 from albert_tf.finetuning.predictor import Predictor
 from albert_tf.finetuning.recipes import mini_steps
 from albert_tf.finetuning.settings import FineTuningSettings
 from albert_tf.labels import label_cell
 from albert_tf.modeling.models import EncoderAndHead
+from albert_tf.modeling.original_names import original_names
 from albert_tf.tokenization.base import Tokenizer
 from albert_tf.training.evaluation import BestCheckpoint, EvaluationResults
 from albert_tf.training.settings import OptimizerConfig
@@ -32,13 +34,42 @@ S = TypeVar("S", bound=FineTuningSettings)
 
 
 @dataclasses.dataclass(frozen=True)
+class InMemory:
+    """A model, its task and examples, which a job uses instead of files.
+
+    The settings contain the keys of `examples` as the names of files.
+    """
+
+    model: Any  # with a head
+    tokenizer: Tokenizer
+    task: StoredTask
+    examples: Mapping[str, Sequence[Any]]
+
+    def stored_model(self) -> StoredModel:
+        """Returns the model without a head that is not trained, which the job initializes."""
+        model, task = self.model, self.model.trained_task or self.task
+        if model.has_new_head:
+            model, task = model.encoder, None
+        stored = StoredModel.in_memory(
+            model.config,
+            {name: np.asarray(value, np.float32) for name, value in original_names(model).items()},
+            path="the model",
+            config_file="the configuration of the model",
+            task=task,
+            **self.tokenizer.rules,
+        )
+        tokenizer = StoredTokenizer(self.tokenizer.files, loaded=self.tokenizer)
+        return dataclasses.replace(stored, stored_tokenizer=tokenizer)
+
+
+@dataclasses.dataclass(frozen=True)
 class RunContext(Generic[S]):
     """Everything that a run resolves from its settings; created once by `prepare`."""
 
     settings: S  # unset values come from the trained model, the recipe or the defaults
     strategy: tf.distribute.Strategy
     tokenizer: Tokenizer
-    checkpoint: str | None  # initial weights; `None` for random weights
+    checkpoint: str | StoredModel | None  # initial weights; `None` for random weights
     output: TrainingDirectory  # the checkpoints in `output_dir`
     model_directory: ModelDirectory  # the other files of the model in `output_dir`
     task_name: str  # in `labels.json` and in recipes
@@ -46,6 +77,8 @@ class RunContext(Generic[S]):
     trained_in: str = ""  # the directory of the trained model
     chooses_steps: bool = False  # whether the number of examples determines the number of steps
     given_warmup: int | None = None  # `warmup_step` as given, before defaults are filled in
+    # Examples in memory, by the names that the settings contain instead of files
+    examples: Mapping[str, Sequence[Any]] = dataclasses.field(default_factory=dict)
 
     @property
     def is_from_this_run(self) -> bool:
@@ -63,6 +96,12 @@ class Job(ABC, Generic[S]):
 
     MODELS: ClassVar[tuple[type[EncoderAndHead], ...]]  # classes of the models
     ACTIONS: ClassVar[tuple[str, ...]] = ("do_train", "do_eval", "do_predict", "export_dir")
+    # The settings of the action and of the file of each split
+    SPLITS: ClassVar[Mapping[str, tuple[str, str]]] = {
+        TRAIN: ("do_train", "train_file"),
+        DEV: ("do_eval", "dev_file"),
+        TEST: ("do_predict", "test_file"),
+    }
     DROPOUT: ClassVar[str] = "dropout_prob"  # setting with the dropout rate of the head
     TASK: ClassVar[str] = ""  # name of the task, if the settings do not contain it
     EVALUATING: ClassVar[str] = "`do_eval`"  # settings that enable evaluations during training

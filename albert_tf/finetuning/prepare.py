@@ -15,7 +15,7 @@ from albert_tf.config import AlbertConfig
 from albert_tf.data.errors import UserError
 from albert_tf.data.files import check_folder
 from albert_tf.finetuning.batches import num_padded_lengths
-from albert_tf.finetuning.job import Job, RunContext, S
+from albert_tf.finetuning.job import InMemory, Job, RunContext, S
 from albert_tf.finetuning.recipes import is_for_mini, recipe_settings, with_dropout
 from albert_tf.finetuning.settings import FineTuningSettings
 from albert_tf.serving.saved_model import TEXT_FOLDER
@@ -28,22 +28,28 @@ from albert_tf.training.strategies import is_tpu, strategy_of, with_xla
 from albert_tf.training.training_directory import CHOICES, TrainingDirectory
 
 
-def prepare(kind: type[Job[S]], settings: S) -> RunContext[S]:
+def prepare(kind: type[Job[S]], settings: S, in_memory: InMemory | None = None) -> RunContext[S]:
     """Resolves the settings; raises ValueError if they are invalid or do not match the model."""
     _check_settings(kind, settings)
     strategy = strategy_of(settings)
     output = TrainingDirectory(settings.output_dir)
     checkpoint = _checkpoint_elsewhere(settings)
-    trained, trained_in = _trained_task(kind, settings, checkpoint)
-    task_name = kind.task_name(settings, trained)
+    trained, trained_in = _trained_task(kind, settings, checkpoint, in_memory)
+    task_name = in_memory.task.name if in_memory else kind.task_name(settings, trained)
     if trained:
         trained.check_name(task_name, trained_in, is_training=settings.do_train)
-    source = _choose_model(settings, checkpoint)
+        if in_memory:
+            trained.check_answers(in_memory.task, trained_in)
+    start: str | StoredModel | None = settings.init_checkpoint
+    if start is None:
+        start = in_memory.stored_model() if in_memory else checkpoint
+    source = _choose_model(settings, start)
     tokenizer = source.required_tokenizer
     if settings.export_text_model:
         require_own_rules(tokenizer, "`export_text_model`")
     warn_of_unreachable_pieces(tokenizer)
-    if not (source.checkpoint or output.newest() or output.best()):
+    initial = start if isinstance(start, StoredModel) else source.checkpoint or None
+    if not (initial or output.newest() or output.best()):
         logging.warning(
             "RANDOM WEIGHTS: neither `init_checkpoint` nor `albert_hub_module_handle` is given. "
             "All weights are trained from scratch, which gives poor results unless the data set "
@@ -58,7 +64,7 @@ def prepare(kind: type[Job[S]], settings: S) -> RunContext[S]:
         settings=settings,
         strategy=strategy,
         tokenizer=tokenizer,
-        checkpoint=source.checkpoint or None,
+        checkpoint=initial,
         output=output,
         model_directory=ModelDirectory(output.path, config, tokenizer),
         task_name=task_name,
@@ -66,27 +72,29 @@ def prepare(kind: type[Job[S]], settings: S) -> RunContext[S]:
         trained_in=trained_in,
         chooses_steps=chooses_steps,
         given_warmup=given_warmup,
+        examples=in_memory.examples if in_memory else {},
     )
 
 
 def _trained_task(
-    kind: type[Job[S]], settings: S, checkpoint: str | None
+    kind: type[Job[S]], settings: S, checkpoint: str | None, in_memory: InMemory | None
 ) -> tuple[StoredTask | None, str]:
     """Returns the task of the trained model, if it is known, and the directory of the model."""
     trained = StoredTask.read(settings.output_dir)
+    if trained is None and in_memory:
+        trained = in_memory.task
     if trained is not None or not checkpoint:
         return trained, settings.output_dir
     wanted = str(getattr(settings, "task_name", None) or kind.TASK).lower()
     return stored_task(checkpoint, wanted), os.path.dirname(checkpoint)
 
 
-def _choose_model(settings: FineTuningSettings, checkpoint: str | None) -> StoredModel:
+def _choose_model(settings: FineTuningSettings, start: str | StoredModel | None) -> StoredModel:
     """Chooses configuration, tokenizer and initial weights."""
-    init = settings.init_checkpoint
     return choose_model(
         albert_config_file=settings.albert_config_file,
         albert_hub_module_handle=settings.albert_hub_module_handle,
-        init_checkpoint=checkpoint if init is None else init,
+        init_checkpoint=start,
         output_dir=settings.output_dir,
         spm_model_file=settings.spm_model_file,
         vocab_file=settings.vocab_file,

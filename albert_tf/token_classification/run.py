@@ -125,6 +125,8 @@ class TokenClassificationJob(Job[TokenClassificationSettings]):
         self.evaluates = settings.do_eval
 
     def _read(self, path: str, *, has_labels: bool = True) -> Iterator[Sentence]:
+        if path in self.context.examples:
+            return iter(self.context.examples[path])
         if not is_regular_file(path, "a file of words"):
             raise UserError(f"{source_name(path)} must be a file, because it is read twice.")
         return read_sentences(

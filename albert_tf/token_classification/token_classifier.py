@@ -3,23 +3,24 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import Any
 
 from albert_tf.checkpoints.loading import build_as, build_kind, check_model, open_with_tokenizer
-from albert_tf.checkpoints.save import save
 from albert_tf.checkpoints.stored_task import TOKENS, StoredTask
 from albert_tf.data.arguments import as_labels, as_list, check_same_length
 from albert_tf.data.errors import UserError
 from albert_tf.data.sequences import check_room
 from albert_tf.data.strict_json import listed
-from albert_tf.finetuning.in_memory import fit_rows
+from albert_tf.finetuning.fine_tuned import FineTuned
 from albert_tf.finetuning.metrics import warn_of_constant
 from albert_tf.finetuning.predictor import new_predictor
 from albert_tf.labels import Labels
 from albert_tf.modeling.models import AlbertForTokenClassification
 from albert_tf.token_classification.features import token_features
-from albert_tf.token_classification.run import run_token_classification
+from albert_tf.token_classification.labels import Sentence
+from albert_tf.token_classification.run import TokenClassificationJob
 from albert_tf.token_classification.settings import TokenClassificationSettings
 from albert_tf.token_classification.word_tagger import (
     WordTagger,
@@ -31,7 +32,7 @@ from albert_tf.tokenization.base import Tokenizer
 from albert_tf.tokenization.piece_counts import counting
 
 
-class TokenClassifier(WordTagger):
+class TokenClassifier(WordTagger, FineTuned):
     """Predicts labels of words and finds entities, and can be trained.
 
     Texts are split into words at blanks and punctuation. Words that are passed as lists are not
@@ -50,6 +51,9 @@ class TokenClassifier(WordTagger):
         TypeError: an argument has the wrong type.
         ValueError: the tokenizer or the labels do not match the model, or a number is out of range.
     """
+
+    JOB = TokenClassificationJob
+    SETTINGS = TokenClassificationSettings
 
     def __init__(
         self,
@@ -152,23 +156,15 @@ class TokenClassifier(WordTagger):
             ValueError: there is no sentence, `labels` does not have one list per sentence and one
                 label per word, or a label is unknown.
         """
-        columns = {"token_column": "0", "label_column": "-1"}
-        length = self._predictor.max_seq_length
-        return fit_rows(
-            self.model,
-            self.tokenizer,
-            StoredTask(TOKENS, self._labels, False, columns, length),
-            self._rows(sentences, labels),
-            self._rows(*validation_data) if validation_data is not None else [],
-            lambda given, on_log: run_token_classification(
-                TokenClassificationSettings(**given), on_log
-            ),
-            self._scores,
-            output_dir,
-            verbose,
-            num_train_epochs=epochs,
-            train_batch_size=batch_size,
+        return self._fit(
+            replace(self._task(), columns={"token_column": "0", "label_column": "-1"}),
+            self._examples(sentences, labels),
+            self._examples(*validation_data) if validation_data is not None else [],
+            epochs=epochs,
+            batch_size=batch_size,
             learning_rate=learning_rate,
+            output_dir=output_dir,
+            verbose=verbose,
             **settings,
         )
 
@@ -181,11 +177,11 @@ class TokenClassifier(WordTagger):
             sentences: N lists of words.
             labels: N lists with a label for each word.
         """
-        return self._scores(self._rows(sentences, labels))
+        return self._scores(self._examples(sentences, labels))
 
-    def _scores(self, rows: Iterable[Mapping[str, Any]]) -> dict[str, float]:
+    def _scores(self, examples: Sequence[Sentence]) -> dict[str, float]:
         ids = {name: index for index, name in enumerate(self._labels.names)}
-        labelled = ((row["tokens"], [ids[label] for label in row["labels"]]) for row in rows)
+        labelled = ((row.words, [ids[label] for label in row.labels or ()]) for row in examples)
         length = self._predictor.max_seq_length
         with counting(self.tokenizer) as self._tokenize.counts:
             features = token_features(labelled, self._tokenize, length)
@@ -193,22 +189,17 @@ class TokenClassifier(WordTagger):
         warn_of_constant(predicted.label_ids, features.label_ids, self._labels)
         return evaluation_scores(features, predicted, self._labels, self.scheme)
 
-    def save(self, directory: str | os.PathLike) -> None:
-        """Writes a directory that `load` and all commands can read; see `albert_tf.save`."""
-        model, length = self.model, self._predictor.max_seq_length
-        if model.trained_task is None:  # stores the labels
-            task = StoredTask(TOKENS, self._labels, False, max_seq_length=length)
-            model.set_origin(model.tokenizer, task, has_new_head=model.has_new_head)
-        save(model, directory, tokenizer=self.tokenizer)
+    def _task(self) -> StoredTask:
+        length = self._predictor.max_seq_length
+        return StoredTask(TOKENS, self._labels, False, max_seq_length=length)
 
-    def _rows(
+    def _examples(
         self, sentences: Iterable[Sequence[str]], labels: Iterable[Sequence[str]]
-    ) -> list[dict[str, Any]]:
-        """Returns sentences as objects for JSON Lines."""
+    ) -> list[Sentence]:
         given = as_list("sentences", sentences, "lists of words")
         given_labels = as_list("labels", labels, "lists of labels")
         check_same_length("labels", given_labels, "sentences", given)
-        rows = []
+        examples = []
         for index, pair in enumerate(zip(given, given_labels, strict=True)):
             words = as_words(f"sentences[{index}]", pair[0])
             names = as_words(f"labels[{index}]", pair[1])
@@ -219,5 +210,6 @@ class TokenClassifier(WordTagger):
                         f"labels[{index}] contains an unknown label. Expected one of "
                         f"{self._labels.allowed}. Received: {name!r}"
                     )
-            rows.append({"tokens": words, "labels": names})
-        return rows
+            if words:
+                examples.append(Sentence(f"sentences[{index}]", tuple(words), tuple(names)))
+        return examples

@@ -1,5 +1,6 @@
 """`fit`, `evaluate` and `save` of the classes that take texts, compared with the commands."""
 
+import math
 from collections.abc import Callable
 from enum import Enum
 from typing import Any, NamedTuple
@@ -300,6 +301,14 @@ def test_multi_label(new):
 def test_invalid_data_are_rejected(new, name, texts, labels, error, named):
     with pytest.raises(error, match=named):
         new(CASES[name]).fit(texts, labels)
+
+
+@pytest.mark.parametrize(
+    ("epochs", "error"), [(0, ValueError), (math.inf, ValueError), ("2", TypeError)]
+)
+def test_invalid_epochs_are_rejected(new, epochs, error):
+    with pytest.raises(error, match=r"^`epochs` must be"):
+        new().fit(TEXTS, LABELS, epochs=epochs)
 
 
 def test_validation_data_must_have_second_texts_if_the_training_data_have(new):

@@ -1,13 +1,11 @@
 """Settings of fine-tuning: sources of values, epochs and steps."""
 
-import math
 from types import SimpleNamespace
 
 import pytest
 
 from albert_tf.classification.settings import ClassificationSettings
 from albert_tf.config import AlbertConfig
-from albert_tf.finetuning.in_memory import fit_rows
 from albert_tf.finetuning.job import Job
 from albert_tf.finetuning.recipes import recipe_settings
 from albert_tf.multiple_choice.run import run_multiple_choice
@@ -82,12 +80,3 @@ def test_epochs_are_converted_to_steps(kind):
 def test_contradicting_steps_are_rejected(given, named):
     with pytest.raises(ValueError, match=named):
         run_multiple_choice(MultipleChoiceSettings(output_dir="unused", **given))
-
-
-@pytest.mark.parametrize(
-    ("epochs", "error"), [(0, ValueError), (math.inf, ValueError), ("2", TypeError)]
-)
-def test_errors_of_fit_name_its_argument(epochs, error):
-    arguments = (None, None, None, [], [], None, None, None, False)
-    with pytest.raises(error, match=r"^`epochs` must be"):
-        fit_rows(*arguments, train_batch_size=8, num_train_epochs=epochs)
