@@ -38,9 +38,9 @@ from albert_tf.pretraining.settings import PretrainingSettings as PretrainingSet
 from albert_tf.pretraining.vocabulary import train_sentencepiece as train_sentencepiece
 from albert_tf.serving.hub import export_hub_module as export_hub_module
 from albert_tf.squad.question_answerer import QuestionAnswer as QuestionAnswer
-from albert_tf.squad.question_answerer import QuestionAnswerer as QuestionAnswerer
 from albert_tf.squad.run import run_squad as run_squad
 from albert_tf.squad.settings import SquadSettings as SquadSettings
+from albert_tf.squad.trained_answerer import QuestionAnswerer as QuestionAnswerer
 from albert_tf.token_classification.run import run_token_classification as run_token_classification
 from albert_tf.token_classification.settings import (
     TokenClassificationSettings as TokenClassificationSettings,

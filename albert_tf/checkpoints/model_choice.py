@@ -132,8 +132,10 @@ def choose_model(
     )
 
 
-def _open(name: str, path: str) -> StoredModel:
+def _open(name: str, path: str | StoredModel) -> StoredModel:
     """Opens a model. Contradictions to handles and bundled models are rejected."""
+    if isinstance(path, StoredModel):
+        return path
     is_handle = name == "handle"
     if is_handle and not (tf.io.gfile.isdir(path) or is_indirect(path)):
         raise UserError(

@@ -105,6 +105,7 @@ class Job(ABC, Generic[S]):
     DROPOUT: ClassVar[str] = "dropout_prob"  # setting with the dropout rate of the head
     TASK: ClassVar[str] = ""  # name of the task, if the settings do not contain it
     EVALUATING: ClassVar[str] = "`do_eval`"  # settings that enable evaluations during training
+    LONGEST: ClassVar[int] = 512  # length of texts if no length is known
     EXPORT_FOLDER: ClassVar[str] = ""  # subdirectory of `export_dir` for models that take token ids
     RESULTS: ClassVar[type[EvaluationResults]] = EvaluationResults
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
-from typing import NamedTuple
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -13,15 +14,24 @@ from albert_tf.checkpoints.stored_task import MULTIPLE_CHOICE, StoredTask
 from albert_tf.data.arguments import as_list, as_texts, check_same_length, check_whole_number
 from albert_tf.data.errors import UserError
 from albert_tf.finetuning import metrics
-from albert_tf.finetuning.predictor import Predictor, new_predictor
+from albert_tf.finetuning.fine_tuned import FineTuned
+from albert_tf.finetuning.metrics import warn_of_constant
+from albert_tf.finetuning.predictor import new_predictor
 from albert_tf.labels import Labels
 from albert_tf.modeling.models import AlbertForMultipleChoice
 from albert_tf.multiple_choice.data import LETTERS, ChoiceExample
-from albert_tf.multiple_choice.task import ChoiceFeatures, check_lengths, choice_features
+from albert_tf.multiple_choice.run import MultipleChoiceJob, chosen_letters, rounded_scores
+from albert_tf.multiple_choice.settings import MultipleChoiceSettings
+from albert_tf.multiple_choice.task import (
+    CLASSES,
+    ChoiceFeatures,
+    check_lengths,
+    choice_features,
+    option_logits,
+    stored_qa_length,
+)
 from albert_tf.tokenization.base import Tokenizer
 
-CLASSES = Labels(tuple(LETTERS))
-_LONGEST_ENDING = 128  # tokens
 # Assumed for models without `labels.json`. Their heads have the same variables as regressions, so
 # the task cannot be detected.
 _UNKNOWN = StoredTask(MULTIPLE_CHOICE)
@@ -41,7 +51,7 @@ class ChosenOption(NamedTuple):
     probabilities: list[float]
 
 
-class MultipleChoice:
+class MultipleChoice(FineTuned):
     """Chooses one of several options for each question about a context.
 
     `run_race --do_predict` predicts the same probabilities.
@@ -61,6 +71,9 @@ class MultipleChoice:
         TypeError: an argument has the wrong type.
         ValueError: the tokenizer does not match the model, or a number is out of range.
     """
+
+    JOB = MultipleChoiceJob
+    SETTINGS = MultipleChoiceSettings
 
     def __init__(
         self,
@@ -82,6 +95,7 @@ class MultipleChoice:
         check_lengths(self._predictor.max_seq_length, max_qa_length)
         self.max_qa_length = max_qa_length
         self.batch_size = batch_size
+        self.model = model
 
     @classmethod
     def load(
@@ -93,7 +107,7 @@ class MultipleChoice:
         batch_size: int = 8,
         precision: str = "float32",
     ) -> MultipleChoice:
-        """Loads a fine-tuned model.
+        """Loads a fine-tuned model for predictions or for `fit`.
 
         `path` is a model of any format, see `albert_tf.load`. In a training directory, the best
         checkpoint is used, otherwise the newest. For `max_seq_length`, `max_qa_length` and
@@ -129,40 +143,131 @@ class MultipleChoice:
             ValueError: there is no question, the lists differ in length, a question has too few or
                 too many options, or the model's output is not finite.
         """
-        texts, asked = as_texts("contexts", contexts), as_texts("questions", questions)
-        given = []
-        for index, values in enumerate(as_list("options", options, "lists of texts")):
-            given.append(tuple(as_texts(f"options[{index}]", values)))
-            if not 2 <= len(given[-1]) <= len(LETTERS):
-                raise UserError(
-                    f"options[{index}] must have 2 to {len(LETTERS)} texts. Received: "
-                    f"{len(given[-1])}"
-                )
-        check_same_length("questions", asked, "contexts", texts)
-        check_same_length("options", given, "contexts", texts)
+        examples = _examples(questions, contexts, options)
+        _, logits = self._logits(examples, "choosing")
+        shares = metrics.probabilities(logits, CLASSES).tolist()
+        rows = zip(logits.argmax(axis=1).tolist(), examples, shares, strict=True)
+        return [
+            ChosenOption(chosen, example.options[chosen], row[: len(example.options)])
+            for chosen, example, row in rows
+        ]
+
+    def fit(
+        self,
+        questions: Iterable[str],
+        contexts: Iterable[str],
+        options: Iterable[Iterable[str]],
+        labels: Iterable[int],
+        *,
+        validation_data: Sequence[Iterable[Any]] | None = None,
+        epochs: float | None = None,
+        batch_size: int = 32,
+        learning_rate: float | None = None,
+        output_dir: str | os.PathLike | None = None,
+        verbose: bool = True,
+        **settings: Any,
+    ) -> dict[str, float]:
+        """Trains the model like `run_race` with the same data and settings.
+
+        Args:
+            questions: N questions.
+            contexts: N texts that the questions are about.
+            options: N lists of 2 to 26 texts.
+            labels: N indices of the correct options, from 0.
+            validation_data: questions, contexts, options and labels to evaluate after every epoch;
+                the best weights are kept. If `None`, the last weights are kept.
+            epochs: see `TextClassifier.fit`.
+            batch_size: number of questions per step.
+            learning_rate: see `TextClassifier.fit`.
+            output_dir: see `TextClassifier.fit`.
+            verbose: see `TextClassifier.fit`.
+            **settings: further `MultipleChoiceSettings`, such as `seed`.
+
+        Returns:
+            The scores of the best weights on `validation_data`, otherwise see `TextClassifier.fit`.
+
+        Raises:
+            TypeError: an argument has the wrong type.
+            ValueError: the lists differ in length, or an index is out of range.
+        """
+        return self._fit(
+            self._task(),
+            _labelled(questions, contexts, options, labels),
+            _labelled(*validation_data) if validation_data is not None else [],
+            epochs=epochs,
+            batch_size=batch_size,
+            learning_rate=learning_rate,
+            output_dir=output_dir,
+            verbose=verbose,
+            **settings,
+        )
+
+    def evaluate(
+        self,
+        questions: Iterable[str],
+        contexts: Iterable[str],
+        options: Iterable[Iterable[str]],
+        labels: Iterable[int],
+    ) -> dict[str, float]:
+        """Returns the scores of `run_race --do_eval`.
+
+        Args:
+            questions: N questions.
+            contexts: N texts that the questions are about.
+            options: N lists of 2 to 26 texts.
+            labels: N indices of the correct options, from 0.
+        """
+        return self._scores(_labelled(questions, contexts, options, labels))
+
+    def _task(self) -> StoredTask:
+        return StoredTask(
+            MULTIPLE_CHOICE,
+            max_seq_length=self._predictor.max_seq_length,
+            settings={"max_qa_length": self.max_qa_length},
+        )
+
+    def _scores(self, examples: Sequence[ChoiceExample]) -> dict[str, float]:
+        features, logits = self._logits(examples, "evaluating")
+        warn_of_constant(*chosen_letters(features, logits), Labels())
+        return rounded_scores(features, logits, MultipleChoiceSettings.eval_batch_size)
+
+    def _logits(
+        self, examples: Sequence[ChoiceExample], description: str
+    ) -> tuple[ChoiceFeatures, np.ndarray]:
         length = self._predictor.max_seq_length
-        rows = zip(texts, asked, given, strict=True)
-        examples = [ChoiceExample(str(index), *row) for index, row in enumerate(rows)]
         features = choice_features(
             examples, self.tokenizer, max_seq_length=length, max_qa_length=self.max_qa_length
         )
         self._predictor.tokens_per_batch = self.batch_size * features.num_choices * length
-        logits = option_logits(features, self._predictor, "choosing")
-        shares = metrics.probabilities(logits, CLASSES).tolist()
-        chosen_ids = logits.argmax(axis=1).tolist()
-        return [
-            ChosenOption(chosen, values[chosen], row[: len(values)])
-            for chosen, values, row in zip(chosen_ids, given, shares, strict=True)
-        ]
+        return features, option_logits(features, self._predictor, description)
 
 
-def stored_qa_length(task: StoredTask) -> int:
-    """Returns the `max_qa_length` used in training, otherwise the default."""
-    return int(task.settings.get("max_qa_length", _LONGEST_ENDING))
+def _examples(questions: object, contexts: object, options: object) -> list[ChoiceExample]:
+    texts, asked = as_texts("contexts", contexts), as_texts("questions", questions)
+    given = []
+    for index, values in enumerate(as_list("options", options, "lists of texts")):
+        given.append(tuple(as_texts(f"options[{index}]", values)))
+        if not 2 <= len(given[-1]) <= len(LETTERS):
+            raise UserError(
+                f"options[{index}] must have 2 to {len(LETTERS)} texts. Received: {len(given[-1])}"
+            )
+    check_same_length("questions", asked, "contexts", texts)
+    check_same_length("options", given, "contexts", texts)
+    rows = zip(texts, asked, given, strict=True)
+    return [ChoiceExample(str(index), *row) for index, row in enumerate(rows)]
 
 
-def option_logits(features: ChoiceFeatures, predictor: Predictor, description: str) -> np.ndarray:
-    """Returns the scores of the options of N questions, float32 [N, C]; -inf if missing."""
-    logits = predictor.predict(features.sequences, description)["logits"]
-    mask = features.choice_mask
-    return np.where(mask, logits.reshape(mask.shape), -np.inf)
+def _labelled(
+    questions: object, contexts: object, options: object, labels: object
+) -> list[ChoiceExample]:
+    examples = _examples(questions, contexts, options)
+    found = as_list("labels", labels, "indices of options")
+    check_same_length("labels", found, "questions", examples)
+    for index, (example, label) in enumerate(zip(examples, found, strict=True)):
+        check_whole_number(f"labels[{index}]", label, 0)
+        if label >= len(example.options):
+            raise UserError(
+                f"labels[{index}] must be less than {len(example.options)}, the number of options. "
+                f"Received: {label}"
+            )
+    return [replace(e, label=int(label)) for e, label in zip(examples, found, strict=True)]

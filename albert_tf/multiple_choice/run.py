@@ -3,7 +3,7 @@
 import os
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from absl import logging
@@ -25,21 +25,25 @@ from albert_tf.multiple_choice.data import (
     read_race,
 )
 from albert_tf.multiple_choice.export import export_choice, export_text_choice
-from albert_tf.multiple_choice.multiple_choice import CLASSES, option_logits, stored_qa_length
 from albert_tf.multiple_choice.settings import MultipleChoiceSettings
-from albert_tf.multiple_choice.task import MultipleChoiceTask, choice_features
+from albert_tf.multiple_choice.task import (
+    CLASSES,
+    ChoiceFeatures,
+    MultipleChoiceTask,
+    choice_features,
+    option_logits,
+    stored_qa_length,
+)
 from albert_tf.tokenization.base import Tokenizer
 from albert_tf.training.evaluation import original_result_lines
 from albert_tf.training.settings import JobResult, check_arguments
-
-# The action for each split.
-_ACTIONS = {TRAIN: "do_train", DEV: "do_eval", TEST: "do_predict"}
 
 
 class MultipleChoiceJob(Job[MultipleChoiceSettings]):
     """Trains and applies multiple-choice models; see `Job`."""
 
     MODELS = (AlbertForMultipleChoice,)
+    SPLITS: ClassVar = {split: (do, f"{split}_choices") for split, (do, _) in Job.SPLITS.items()}
 
     @classmethod
     def task_name(cls, settings: MultipleChoiceSettings, trained: StoredTask | None) -> str:
@@ -63,14 +67,15 @@ class MultipleChoiceJob(Job[MultipleChoiceSettings]):
         self.evaluates = settings.do_eval
         self.examples = {
             split: self._read(split)
-            for split, action in _ACTIONS.items()
+            for split, (action, _) in self.SPLITS.items()
             if getattr(settings, action)
         }
 
     def _read(self, split: str) -> list[ChoiceExample]:
-        settings, flag, action = self.settings, f"{split}_choices", _ACTIONS[split]
+        settings, (action, flag) = self.settings, self.SPLITS[split]
         if path := getattr(settings, flag):
-            return read_choices(path, split=split)
+            given = self.context.examples.get(path)
+            return [*given] if given else read_choices(path, split=split)
         if not settings.data_dir:
             default = " (the default)" if getattr(MultipleChoiceSettings, action) else ""
             raise UserError(f"`{action}`{default} needs `data_dir`, or `{flag}` for custom data.")
@@ -99,16 +104,13 @@ class MultipleChoiceJob(Job[MultipleChoiceSettings]):
         features = self.features[split]
         predictor = self.predictor(batch_size * features.num_choices)
         logits = option_logits(features, predictor, description)
-        if features.label_ids is None:
-            return logits, {}
-        found = scores(logits, features.label_ids, features.levels, batch_size)
-        return logits, metrics.rounded(found)
+        is_scored = features.label_ids is not None
+        return logits, rounded_scores(features, logits, batch_size) if is_scored else {}
 
     def evaluate(self) -> dict[str, float]:
         """See `Job`."""
         logits, results = self._evaluated(DEV, self.settings.eval_batch_size, "evaluating")
-        chosen = np.array(list(LETTERS))[logits.argmax(axis=1)]
-        self.evaluated = chosen, self.features[DEV].label_ids
+        self.evaluated = chosen_letters(self.features[DEV], logits)
         return results
 
     def predict(self, step: int) -> None:
@@ -136,6 +138,20 @@ class MultipleChoiceJob(Job[MultipleChoiceSettings]):
         length = task.max_seq_length
         assert length is not None
         return export_text_choice(model, tokenizer, export_dir, length, stored_qa_length(task))
+
+
+def chosen_letters(features: ChoiceFeatures, logits: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Returns the letters of the chosen options, and the indices of the correct options."""
+    assert features.label_ids is not None
+    return np.array(list(LETTERS))[logits.argmax(axis=1)], features.label_ids
+
+
+def rounded_scores(
+    features: ChoiceFeatures, logits: np.ndarray, batch_size: int
+) -> dict[str, float]:
+    """Returns the `scores` of questions with labels, rounded to float32."""
+    assert features.label_ids is not None
+    return metrics.rounded(scores(logits, features.label_ids, features.levels, batch_size))
 
 
 def scores(

@@ -10,19 +10,24 @@ import keras
 import numpy as np
 from absl import logging
 
+from albert_tf.checkpoints.stored_task import StoredTask
 from albert_tf.config import AlbertConfig
 from albert_tf.data.errors import UserError
 from albert_tf.data.parallel import progress
 from albert_tf.data.sequences import TokenSequences, log_truncated
 from albert_tf.data.splits import given_labels
 from albert_tf.finetuning.objective import InMemoryTask
+from albert_tf.finetuning.predictor import Predictor
+from albert_tf.labels import Labels
 from albert_tf.modeling.models import AlbertForMultipleChoice
-from albert_tf.multiple_choice.data import ChoiceExample
+from albert_tf.multiple_choice.data import LETTERS, ChoiceExample
 from albert_tf.tokenization.base import Tokenizer
 from albert_tf.tokenization.piece_counts import PieceCounts, counting
 from albert_tf.tokenization.sentence_piece import SentencePieceTokenizer
 
+CLASSES = Labels(tuple(LETTERS))
 SPECIAL_TOKENS = 3  # [CLS] context [SEP] ending [SEP]
+_LONGEST_ENDING = 128  # tokens
 _TEXTS_AT_ONCE = 4096  # limits the memory for ids as Python integers
 
 
@@ -141,6 +146,18 @@ def _encoded(
         parts += [np.array(row[kept], np.int32) for row in ids]
         lengths += map(len, ids)
     return parts, np.array(lengths, np.int64)
+
+
+def stored_qa_length(task: StoredTask) -> int:
+    """Returns the `max_qa_length` used in training, otherwise the default."""
+    return int(task.settings.get("max_qa_length", _LONGEST_ENDING))
+
+
+def option_logits(features: ChoiceFeatures, predictor: Predictor, description: str) -> np.ndarray:
+    """Returns the scores of the options of N questions, float32 [N, C]; -inf if missing."""
+    logits = predictor.predict(features.sequences, description)["logits"]
+    mask = features.choice_mask
+    return np.where(mask, logits.reshape(mask.shape), -np.inf)
 
 
 class MultipleChoiceTask(InMemoryTask):

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from albert_tf.checkpoints.stored_task import THRESHOLD, StoredTask
 from albert_tf.data.files import write_files
 from albert_tf.squad.data import SquadData
 from albert_tf.squad.features import SquadFeatures
@@ -31,6 +32,9 @@ _FALLBACKS = {1: {"empty": (0.0, 0.0, -1, -1)}, 2: {"": (-1e6, -1e6, -1, -1)}}
 _QUESTIONS_AT_ONCE = 256  # limits the memory for spans
 
 
+_STORED = {"doc_stride", "max_query_length"}  # with the model
+
+
 @dataclass(frozen=True)
 class AnswerSettings:
     """Settings for answering questions."""
@@ -42,6 +46,15 @@ class AnswerSettings:
     n_best_size: int = 20  # maximum number of candidates; in SQuAD 1.1 also of starts and ends
     max_answer_length: int = 30  # maximum number of tokens of an answer
     threshold: float | None = None  # SQuAD 2.0: minimum null odds of unanswered questions
+
+    @classmethod
+    def of_task(cls, version: int, task: StoredTask, **given: Any) -> "AnswerSettings":
+        """Returns the settings of a trained model, except those that are given and not `None`."""
+        names = _STORED & task.settings.keys()
+        known: dict[str, Any] = {name: task.settings[name] for name in names}
+        known["threshold"] = task.settings.get(THRESHOLD, 0.0)
+        known |= {name: value for name, value in given.items() if value is not None}
+        return cls(version, **{**known, "threshold": None} if version == 1 else known)
 
     @property
     def lengths(self) -> dict[str, Any]:

@@ -1,6 +1,6 @@
 """Questions about contexts in the formats of SQuAD, CMRC 2018 and Hugging Face `datasets`."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from typing import Any
@@ -145,6 +145,14 @@ def _question_rows(path: str) -> Rows:
     return rows
 
 
+def _rows_in_memory(name: str, examples: Sequence[Mapping[str, Any]]) -> Rows:
+    rows = (
+        (number, JsonValue(row, f"{name}: question {number}"), None)
+        for number, row in enumerate(examples, 1)
+    )
+    return Rows(name, "a list", [*examples[0]], rows, "number")
+
+
 def _each_question(rows: Iterable[Row]) -> Iterator[Row]:
     count = 0
     for number, row, problem in rows:
@@ -160,19 +168,26 @@ def _each_question(rows: Iterable[Row]) -> Iterator[Row]:
             yield number, row, error
 
 
-def read_squad(path: str, *, version: int, is_training: bool) -> SquadData:
+def read_squad(
+    path: str,
+    *,
+    version: int,
+    is_training: bool,
+    examples: Sequence[Mapping[str, Any]] | None = None,
+) -> SquadData:
     """Reads all questions of a file; see `questions_in` for the format.
 
     The default id is the number of the question from 1. For training, only the first answer of a
     question is kept; see `locate_answer` for its position. Questions that cannot be used are
     skipped. They and unusual answers are counted and logged. For evaluation, answers are optional.
+    If `examples` is given, these rows are read instead of the file.
 
     Raises:
         ValueError: the format is invalid, there are no questions, or more than 1% of them cannot be
             used. For training: no question has an answer. For evaluation: an id occurs twice. The
             message names the file and the keys in it.
     """
-    rows = _question_rows(path)
+    rows = _question_rows(path) if examples is None else _rows_in_memory(path, examples)
     report = rows.report
     contexts: dict[str, int] = {}
 

@@ -9,18 +9,12 @@ from __future__ import annotations
 
 import codecs
 import json
-import math
-import os
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
-from numbers import Real
 from typing import Any, NamedTuple
 
 from absl import logging
 
-from albert_tf.checkpoints.loading import build_kind, check_model, open_with_tokenizer
-from albert_tf.checkpoints.stored_task import THRESHOLD, StoredTask
-from albert_tf.data.arguments import as_list, as_texts, check_same_length, check_whole_number
 from albert_tf.data.errors import UserError
 from albert_tf.data.rows import count_rows
 from albert_tf.data.streams import (
@@ -32,26 +26,20 @@ from albert_tf.data.streams import (
     write_lines,
 )
 from albert_tf.data.strict_json import JsonValue, parse_json
-from albert_tf.finetuning.predictor import Predictor, new_predictor
-from albert_tf.modeling.models import (
-    AlbertForQuestionAnswering,
-    AlbertForQuestionAnsweringWithBeamSearch,
-)
+from albert_tf.finetuning.predictor import Predictor
 from albert_tf.squad.answers import (
-    OUTPUTS,
     AnswerCandidate,
     AnswerSelector,
     AnswerSettings,
     SquadAnswers,
 )
 from albert_tf.squad.data import WANTED, Question, SquadData, plain_question, questions_in
-from albert_tf.squad.features import SquadFeatures, check_lengths, squad_features
+from albert_tf.squad.features import SquadFeatures, squad_features
 from albert_tf.tokenization.base import Tokenizer
 from albert_tf.tokenization.piece_counts import counting
 
 # The same value for lists and files, so that both have the same batches and rounding errors.
-_QUESTIONS_AT_ONCE = 256
-_MODELS = (AlbertForQuestionAnswering, AlbertForQuestionAnsweringWithBeamSearch)
+QUESTIONS_AT_ONCE = 256
 
 
 class PlainQuestion(NamedTuple):
@@ -205,135 +193,6 @@ class Answerer:
             logging.warning("questions: %s", count_rows(unit, what, self.cut_questions))
 
 
-class QuestionAnswerer(Answerer):
-    """Answers questions with whole words of their contexts, like `run_squad --predict_json`.
-
-    Args:
-        model: a model of SQuAD 1.1, which answers every question, or of SQuAD 2.0.
-        tokenizer: the tokenizer. Default: `model.tokenizer`.
-        max_seq_length: maximum number of tokens of a window with its question. Default: the value
-            used in training; otherwise the smaller of 384 and the model's number of positions.
-        doc_stride: number of tokens between the starts of two windows. Default: the value used in
-            training, otherwise 128.
-        max_query_length: number of tokens to which questions are truncated. Default: the value used
-            in training, otherwise 64.
-        n_best_size: maximum number of candidates per question.
-        max_answer_length: maximum number of tokens of an answer, before it is extended to words.
-        null_score_diff_threshold: minimum null odds of unanswered questions, only for SQuAD 2.0.
-            Default: the best threshold of the model's evaluation, otherwise 0.
-        batch_size: number of windows of `max_seq_length` per batch.
-
-    Raises:
-        TypeError: an argument has the wrong type.
-        ValueError: the tokenizer does not match the model, or a number is out of range.
-    """
-
-    def __init__(
-        self,
-        model: AlbertForQuestionAnswering | AlbertForQuestionAnsweringWithBeamSearch,
-        tokenizer: Tokenizer | None = None,
-        *,
-        max_seq_length: int | None = None,
-        doc_stride: int | None = None,
-        max_query_length: int | None = None,
-        n_best_size: int = 20,
-        max_answer_length: int = 30,
-        null_score_diff_threshold: float | None = None,
-        batch_size: int = 8,
-    ) -> None:
-        tokenizer = check_model(model, _MODELS, tokenizer)
-        trained = model.trained_task or StoredTask("")
-        version = 1 if isinstance(model, AlbertForQuestionAnswering) else 2
-        predictor = new_predictor(
-            model,
-            model.config,
-            trained,
-            outputs=OUTPUTS[version],
-            max_seq_length=max_seq_length,
-            batch_size=batch_size,
-            longest=AnswerSettings.max_seq_length,
-        )
-        lengths: dict[str, Any] = {"doc_stride": doc_stride, "max_query_length": max_query_length}
-        for name, value in lengths.items():
-            default = trained.settings.get(name, getattr(AnswerSettings, name))
-            lengths[name] = default if value is None else value
-        threshold = null_score_diff_threshold
-        if threshold is None:
-            threshold = trained.settings.get(THRESHOLD, None if version == 1 else 0.0)
-        if threshold is not None and (not isinstance(threshold, Real) or math.isnan(threshold)):
-            raise UserError(f"{THRESHOLD} must be a number. Received: {threshold!r}")
-        if version == 1 and threshold is not None:
-            logging.warning("`%s` has no effect: SQuAD 1.1 answers every question", THRESHOLD)
-            threshold = None
-        settings = AnswerSettings(
-            version,
-            predictor.max_seq_length,
-            n_best_size=n_best_size,
-            max_answer_length=max_answer_length,
-            threshold=threshold,
-            **lengths,
-        )
-        for name in ("doc_stride", "max_query_length", "n_best_size", "max_answer_length"):
-            check_whole_number(name, getattr(settings, name), 1)
-        check_lengths(**settings.lengths)
-        super().__init__(predictor, tokenizer, settings)
-
-    @classmethod
-    def load(
-        cls, path: str | os.PathLike, *, precision: str = "float32", **settings: Any
-    ) -> QuestionAnswerer:
-        """Loads a fine-tuned model.
-
-        `path` is a model of any format; see `albert_tf.load`. For a training directory, the best
-        checkpoint is used or, if there is none, the newest. For `precision` see
-        `TextClassifier.load`. For the other arguments see `QuestionAnswerer`.
-
-        Raises:
-            TypeError: an argument is unknown or has the wrong type.
-            ValueError: there is no model, it has no tokenizer or does not answer questions, or a
-                setting is out of range.
-        """
-        stored = open_with_tokenizer(path, precision=precision)
-        model = build_kind(stored, _MODELS, "a model that answers questions (SQuAD 1.1 or 2.0)")
-        return cls(model, **settings)
-
-    def __call__(self, questions: Iterable, *, contexts: object = None) -> list[QuestionAnswer]:
-        """Answers each question with a span of its context.
-
-        Args:
-            questions: N >= 1 questions, or rows of a data set with `question` and `context`, as
-                dictionaries or as a dictionary of lists.
-            contexts: N texts that contain the answers. `None` for rows.
-
-        Returns:
-            N answers in the order of the questions.
-
-        Raises:
-            TypeError: an argument is not a list of texts.
-            ValueError: there is no question, the number of contexts differs, a row has no question
-                or context, or the model's output is not finite.
-        """
-        if contexts is None:
-            questions, contexts = _columns_of(questions)
-        asked, texts = as_texts("questions", questions), as_texts("contexts", contexts)
-        check_same_length("contexts", texts, "questions", asked)
-        plain = [PlainQuestion(n, *row) for n, row in enumerate(zip(texts, asked, strict=True), 1)]
-        self.num_questions, self.cut_questions = 0, []
-        groups = regrouped([plain], _QUESTIONS_AT_ONCE)
-        answers = [answer for group in groups for answer in self.answer_group(group)]
-        self.log("number")
-        return answers
-
-
-def _columns_of(rows: Any) -> tuple[list[str], list[str] | None]:
-    """Returns the questions and contexts of rows or columns; contexts are `None` for texts."""
-    content = rows if isinstance(rows, dict) else as_list("questions", rows, "texts or rows")
-    if isinstance(content, list) and isinstance(content[0], str):
-        return content, None
-    found = [plain_question(row, 0) for row in questions_in(JsonValue(content, "questions"))]
-    return [question for _, _, question in found], [context for _, context, _ in found]
-
-
 def check_questions(path: str, tokenizer: Tokenizer) -> None:
     """Checks all questions of a file, but not of a pipe, and logs the counts of their pieces.
 
@@ -362,7 +221,7 @@ def answer_file(path: str, answerer: Answerer, output_path: str | None = None) -
     try:
         with open_input(path) as file:
             groups = read_plain_questions(read_lines(file), path)
-            parts = regrouped(groups, _QUESTIONS_AT_ONCE, is_live=is_live)
+            parts = regrouped(groups, QUESTIONS_AT_ONCE, is_live=is_live)
             write_lines(output_path, map(answers, parts))
     finally:
         logging.info("Answered %d questions", answerer.num_questions)

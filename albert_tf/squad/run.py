@@ -4,7 +4,7 @@ import dataclasses
 import math
 import os
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, ClassVar
 
 import keras
 from absl import logging
@@ -12,6 +12,7 @@ from absl import logging
 from albert_tf.checkpoints.stored_task import SQUAD_TASKS, THRESHOLD, StoredTask
 from albert_tf.data.errors import UserError
 from albert_tf.data.parallel import available_cores
+from albert_tf.data.splits import DEV, TRAIN
 from albert_tf.data.strict_json import listed
 from albert_tf.finetuning import flow
 from albert_tf.finetuning.job import Job, RunContext, check_predictions
@@ -29,7 +30,6 @@ from albert_tf.squad.features import check_lengths, squad_features
 from albert_tf.squad.metrics import has_references, is_chinese, v1_scores, v2_scores
 from albert_tf.squad.question_answerer import (
     Answerer,
-    QuestionAnswerer,
     answer_file,
     check_questions,
     select_answers,
@@ -40,11 +40,8 @@ from albert_tf.tokenization.base import Tokenizer
 from albert_tf.training.evaluation import BestCheckpoint, EvaluationResults, result_lines
 from albert_tf.training.settings import JobResult, OptimizerConfig, check_arguments
 
-# Settings that are stored with the model, by version of SQuAD.
-_STORED = {
-    1: ("doc_stride", "max_query_length"),
-    2: ("doc_stride", "max_query_length", "start_n_top", "end_n_top"),
-}
+# Settings that are stored with the model; the last two only for version 2 of SQuAD.
+_STORED = ("doc_stride", "max_query_length", "start_n_top", "end_n_top")
 
 _QUESTIONS_PER_PROCESS = 25_000  # with fewer, starting a process takes more time than it saves
 # Scores that can select the best checkpoint, with `best_f1`
@@ -85,7 +82,9 @@ class SquadJob(Job[SquadSettings]):
     ACTIONS = ("do_train", "do_predict", "predict_json", "export_dir")
     EVALUATING = "`do_predict` and a `predict_file` with answers"
     EXPORT_FOLDER = SPANS_FOLDER
+    LONGEST = AnswerSettings.max_seq_length
     RESULTS = SquadEvaluationResults
+    SPLITS: ClassVar = {TRAIN: ("do_train", "train_file"), DEV: ("do_predict", "predict_file")}
 
     results: SquadEvaluationResults
 
@@ -127,7 +126,7 @@ class SquadJob(Job[SquadSettings]):
         )
         if self.version == 1 and settings.null_score_diff_threshold is not None:
             logging.warning("`%s` has no effect: SQuAD 1.1 answers every question", THRESHOLD)
-        stored = {setting: getattr(settings, setting) for setting in _STORED[self.version]}
+        stored = {name: getattr(settings, name) for name in _STORED[: 2 * self.version]}
         if trained and THRESHOLD in trained.settings:
             stored[THRESHOLD] = trained.settings[THRESHOLD]
         self.task = StoredTask(name, max_seq_length=settings.max_seq_length, settings=stored)
@@ -159,7 +158,9 @@ class SquadJob(Job[SquadSettings]):
         path = getattr(self.settings, f"{action}_file")
         if not path:
             raise UserError(f"`do_{action}` needs `{action}_file`.")
-        return read_squad(path, version=self.version, is_training=action == "train")
+        given = self.context.examples.get(path)
+        is_training = action == "train"
+        return read_squad(path, version=self.version, is_training=is_training, examples=given)
 
     def make_task(self) -> SquadTask:
         """See `Job`."""
@@ -229,15 +230,6 @@ class SquadJob(Job[SquadSettings]):
             self.predict_data, self.features[False], predictor, self.answering, description
         )
 
-    def scores(self, answers: SquadAnswers) -> dict[str, float]:
-        """Returns the scores of answers to `predict_file`; see `v1_scores` and `v2_scores`."""
-        assert self.predict_data is not None
-        questions, predictions = self.predict_data.questions, answers.predictions()
-        if self.version == 1:
-            return v1_scores(questions, predictions)
-        odds = answers.null_odds_by_id()
-        return v2_scores(questions, predictions, odds, self.settings.null_score_diff_threshold)
-
     def threshold(self) -> float | None:
         """Returns the minimum null odds of unanswered questions; `None` for SQuAD 1.1."""
         if self.version == 1:
@@ -258,12 +250,10 @@ class SquadJob(Job[SquadSettings]):
     def evaluate(self) -> dict[str, float]:
         """See `Job`."""
         assert self.predict_data is not None
-        self._evaluated = self.answers("evaluating")
-        scores = self.scores(self._evaluated)
-        texts = self._evaluated.predictions(scores.get(THRESHOLD)).values()
-        true = [q.answers[0][0] if q.answers else "" for q in self.predict_data.questions]
-        self.evaluated = list(texts), true
-        return scores
+        answers = self._evaluated = self.answers("evaluating")
+        found = scores(self.predict_data, answers, self.settings.null_score_diff_threshold)
+        self.evaluated = best_answers(self.predict_data, answers, found)
+        return found
 
     def record(
         self, step: int, results: Mapping[str, float], best: BestCheckpoint, *, keeps_best: bool
@@ -315,22 +305,43 @@ class SquadJob(Job[SquadSettings]):
         """See `Job`."""
         if not texts:
             return export_spans(model, export_dir)
-        settings = QuestionAnswerer(model, tokenizer).settings
+        version = 1 + isinstance(model, AlbertForQuestionAnsweringWithBeamSearch)
+        settings = AnswerSettings.of_task(version, task, max_seq_length=task.max_seq_length)
         return export_text_spans(model, tokenizer, settings, export_dir)
 
     def _answer_predict_file(self, step: int) -> None:
         """Writes the answers to `predict_file`, and their scores if there are references."""
         assert self.predict_data is not None
         answers = self.answers()
-        scores = self.scores(answers) if self.has_references else {}
-        self._write(step, answers, scores)
-        self.scores_of_answers = scores
+        found: dict[str, float] = {}
+        if self.has_references:
+            found = scores(self.predict_data, answers, self.settings.null_score_diff_threshold)
+        self._write(step, answers, found)
+        self.scores_of_answers = found
         logging.info("Answered %d questions of %s", len(answers.ids), self.predict_data.path)
-        for line in result_lines(step, scores) if scores else []:
+        for line in result_lines(step, found) if found else []:
             logging.info(line)
-        if scores and not self.evaluates:
+        if found and not self.evaluates:
             self.results = SquadEvaluationResults(self.settings.output_dir)
-            self.results.append_with_best(step, scores, self.best_metric)
+            self.results.append_with_best(step, found, self.best_metric)
+
+
+def scores(
+    data: SquadData, answers: SquadAnswers, threshold: float | None = None
+) -> dict[str, float]:
+    """Returns the scores of answers; see `v1_scores` and `v2_scores`."""
+    questions, predictions = data.questions, answers.predictions()
+    if answers.null_odds is None:
+        return v1_scores(questions, predictions)
+    return v2_scores(questions, predictions, answers.null_odds_by_id(), threshold)
+
+
+def best_answers(
+    data: SquadData, answers: SquadAnswers, scores: Mapping[str, float]
+) -> tuple[list[str], list[str]]:
+    """Returns the answers at the threshold of `scores`, and the first references."""
+    true = [question.answers[0][0] if question.answers else "" for question in data.questions]
+    return [*answers.predictions(scores.get(THRESHOLD)).values()], true
 
 
 def run_squad(

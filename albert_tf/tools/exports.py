@@ -19,7 +19,7 @@ from albert_tf.token_classification.run import TokenClassificationJob
 from albert_tf.tools.inspect import describe
 
 _JOBS: tuple[type[Job], ...] = (ClassifierJob, TokenClassificationJob, SquadJob, MultipleChoiceJob)
-_LENGTH, _LITERT_LENGTH = 512, 128
+_LITERT_LENGTH = 128
 LAYOUTS = ("file", "transformers.js")  # of ONNX exports
 
 Path = str | os.PathLike
@@ -47,8 +47,9 @@ def export_saved_model(path: Path, export_dir: Path, *, texts: bool = False) -> 
     jobs = {model_class: job for job in _JOBS for model_class in job.MODELS}
     model: Any = build_kind(stored, tuple(jobs), "a fine-tuned model")
     task = stored.task or StoredTask(UNNAMED, is_pair=False)
-    length = task.max_seq_length or min(_LENGTH, model.config.max_position_embeddings)
-    return jobs[type(model)].export_model(
+    job = jobs[type(model)]
+    length = task.max_seq_length or min(job.LONGEST, model.config.max_position_embeddings)
+    return job.export_model(
         model,
         replace(task, max_seq_length=length),
         stored.required_tokenizer,

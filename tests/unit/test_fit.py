@@ -1,5 +1,6 @@
 """`fit`, `evaluate` and `save` of the classes that take texts, compared with the commands."""
 
+import json
 import math
 from collections.abc import Callable
 from enum import Enum
@@ -11,7 +12,10 @@ import pandas
 import pytest
 
 import albert_tf
-from tests.token_run import tagged_sentences, write_conll
+from albert_tf.finetuning import fine_tuned
+from tests.choice_run import choices
+from tests.squad_run import questions
+from tests.token_run import tagged_sentences
 from tests.usual import usual
 
 pytestmark = pytest.mark.usefixtures("eager")
@@ -25,161 +29,182 @@ TEXTS = [
 ]
 LABELS = ["yes", "no", "yes", "no", "yes"]
 SENTENCES = tagged_sentences(13, 0)
-
-
-def write_texts(path, texts, labels):
-    table = pandas.DataFrame({"text_a": texts, "label": labels})
-    table.to_json(path, orient="records", lines=True)
-    return path
-
-
-def write_sentences(path, sentences, labels):
-    return write_conll(
-        path, [zip(*row, strict=True) for row in zip(sentences, labels, strict=True)]
-    )
+QUESTIONS = questions(9, 3, 2)
+CHOICES = choices(7, 2, 5)
+TRAINED = {"learning_rate": 1e-3, "seed": 7}
 
 
 class Case(NamedTuple):
-    """A class, its command, the names of its labels, examples, and how to write them."""
+    """A class and its new model, its command, and examples as columns with their names in files."""
 
     kind: Any
+    model: type[keras.Model] | None  # if the class itself cannot add a new head
     run: Callable[..., albert_tf.JobResult]
-    settings: type
-    names: list[str]
-    examples: tuple[list, list]
-    write: Callable
-    file: str
-    steps: int  # of an epoch with batches of 4
+    settings: Callable[..., Any]
+    names: list[str]  # of labels
+    examples: dict[str, list]
+    lengths: dict[str, int]
+    files: tuple[str, ...]  # settings with train and dev files, and the action that uses the latter
+    steps: int  # of an epoch with batches of 4, according to the number of windows
+    score: str
+    inputs: Callable[[dict], dict] = lambda examples: {"texts": next(iter(examples.values()))}
+
+
+def asked(examples):
+    return {f"{name}s" if name[-1] != "s" else name: examples[name] for name in [*examples][:-1]}
 
 
 CASES = {
     "texts": Case(
         albert_tf.TextClassifier,
+        None,
         albert_tf.run_classification,
-        albert_tf.ClassificationSettings,
+        lambda **given: albert_tf.ClassificationSettings(task_name="custom", **given),
         ["no", "yes"],
-        (TEXTS, LABELS),
-        write_texts,
-        "data.jsonl",
+        {"text_a": TEXTS, "label": LABELS},
+        {"max_seq_length": 16},
+        ("train_file", "dev_file", "do_eval"),
         steps=2,
+        score="eval_loss",
     ),
     "words": Case(
         albert_tf.TokenClassifier,
+        None,
         albert_tf.run_token_classification,
         albert_tf.TokenClassificationSettings,
         ["O", "B-animal", "B-place", "I-animal", "I-place"],
-        tuple([[pair[i] for pair in row] for row in SENTENCES] for i in (0, 1)),
-        write_sentences,
-        "data.conll",
+        {
+            k: [[pair[i] for pair in row] for row in SENTENCES]
+            for i, k in ((0, "tokens"), (1, "labels"))
+        },
+        {"max_seq_length": 16},
+        ("train_file", "dev_file", "do_eval"),
         steps=4,
+        score="eval_loss",
+    ),
+    "questions": Case(
+        albert_tf.QuestionAnswerer,
+        albert_tf.AlbertForQuestionAnsweringWithBeamSearch,
+        albert_tf.run_squad,
+        lambda **given: albert_tf.SquadSettings(squad_version=2, **given),
+        [],
+        {
+            key: [row[i] for row in QUESTIONS]
+            for key, i in (("question", 1), ("context", 0), ("answers", 2))
+        },
+        {"max_seq_length": 22, "doc_stride": 7, "max_query_length": 9},
+        ("train_file", "predict_file", "do_predict"),
+        steps=3,
+        score="best_f1",
+        inputs=asked,
+    ),
+    "choices": Case(
+        albert_tf.MultipleChoice,
+        albert_tf.AlbertForMultipleChoice,
+        albert_tf.run_multiple_choice,
+        albert_tf.MultipleChoiceSettings,
+        [],
+        {key: [row[key] for row in CHOICES] for key in ("question", "context", "options", "label")},
+        {"max_seq_length": 22, "max_qa_length": 9},
+        ("train_choices", "dev_choices", "do_eval"),
+        steps=2,
+        score="eval_loss",
+        inputs=asked,
     ),
 }
 
 
-@pytest.fixture(params=CASES)
+def write(path, examples):
+    """Writes examples as JSON Lines."""
+    rows = (dict(zip(examples, row, strict=True)) for row in zip(*examples.values(), strict=True))
+    path.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    return path
+
+
+@pytest.fixture(scope="module", params=CASES)
 def case(request):
     return CASES[request.param]
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def new(small_pretrained):
     """Returns a function that loads a class with a new head."""
 
     def load(case=CASES["texts"], **changes):
-        settings = {"labels": case.names, "max_seq_length": 16, **changes}
-        return case.kind.load(small_pretrained, **settings)
+        if case.model is not None:
+            return case.kind(case.model.load(small_pretrained), **case.lengths)
+        return case.kind.load(small_pretrained, **{"labels": case.names, **case.lengths, **changes})
 
     return load
 
 
+class Fit(NamedTuple):
+    """A trained model, its scores on the validation data, and these data."""
+
+    model: Any
+    scores: dict[str, float]
+    dev: dict[str, list]
+    printed: list[str]
+
+
+@pytest.fixture(scope="module")
+def fitted(case, new):
+    dev = {name: column[:3] for name, column in case.examples.items()}
+    data = {"validation_data": [*dev.values()], "epochs": 2, "batch_size": 4}
+    model, printed = new(case), []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(fine_tuned.tqdm, "write", printed.append)
+        scores = model.fit(*case.examples.values(), **data, **TRAINED)
+    return Fit(model, scores, dev, printed)
+
+
 def test_the_same_data_and_settings_give_the_weights_of_the_command(
-    case, new, tmp_path, small_pretrained, capsys
+    case, fitted, tmp_path, small_pretrained
 ):
-    settings = {"learning_rate": 1e-3, "seed": 7}
-    some = [column[:3] for column in case.examples]
-    classifier = new(case)
-    scores = classifier.fit(
-        *case.examples, validation_data=some, epochs=2, batch_size=4, **settings
+    train, dev, action = case.files
+    settings = case.settings(
+        **{train: write(tmp_path / "train.jsonl", case.examples), action: True},
+        **{dev: write(tmp_path / "dev.jsonl", fitted.dev), "do_train": True},
+        **{"num_train_epochs": 2, "train_batch_size": 4, "save_checkpoints_steps": case.steps},
+        **{"albert_hub_module_handle": small_pretrained, "output_dir": tmp_path / "run"},
+        **{**case.lengths, **TRAINED},
     )
-    lines = [line.split("   ") for line in capsys.readouterr().out.splitlines()]
-    epochs = (
-        ["1", "2"] if case.kind is albert_tf.TextClassifier else ["0.4", "0.8", "1.2", "1.6", "2"]
-    )
-    assert [(train[0], dev[0]) for train, dev in zip(lines[::2], lines[1::2], strict=True)] == [
-        (f"epoch {n}/2", f"validation {n}/2") for n in epochs
-    ]
-    assert lines[1][1].startswith("loss ")
-    result = case.run(
-        case.settings(
-            train_file=case.write(tmp_path / f"train-{case.file}", *case.examples),
-            dev_file=case.write(tmp_path / f"dev-{case.file}", *some),
-            albert_hub_module_handle=small_pretrained,
-            output_dir=tmp_path / "run",
-            do_train=True,
-            do_eval=True,
-            max_seq_length=16,
-            train_batch_size=4,
-            num_train_epochs=2,
-            save_checkpoints_steps=case.steps,
-            **{"task_name": "custom"} if case.kind is albert_tf.TextClassifier else {},
-            **settings,
-        )
-    )
-    assert scores == result.scores
+    assert case.run(settings).scores == fitted.scores
     other = case.kind.load(tmp_path / "run")
-    for ours, theirs in zip(classifier.model.weights, other.model.weights, strict=True):
+    for ours, theirs in zip(fitted.model.model.weights, other.model.weights, strict=True):
         np.testing.assert_array_equal(ours, theirs)
-    assert classifier(case.examples[0]) == other(case.examples[0])
+    inputs = case.inputs(case.examples)
+    assert fitted.model(**inputs) == other(**inputs)
 
 
-def test_constant_predictions_on_training_texts_are_reported(new, caplog):
-    texts, labels = TEXTS * 90, LABELS * 90
-    new().fit(texts, labels, train_step=1, batch_size=7, learning_rate=1e-9, seed=5)
-    assert caplog.text.count("100% of 150 predictions are") == 1
+def test_a_line_is_printed_after_every_epoch(case, fitted):
+    starts = [line.split("   ")[:2] for line in fitted.printed]
+    end = {start.split(" ")[1] for start, _ in starts[-2:]}
+    assert end == ({"0.308/0.308"} if case.score == "best_f1" else {"2/2"})  # of all windows
+    assert {(start.split(" ")[0], second[:5]) for start, second in starts} == {
+        ("epoch", "loss "),
+        ("validation", "loss " if case.score == "eval_loss" else "best "),
+    }
 
 
-@pytest.mark.usefixtures("traced")
-def test_trained_models_are_saved_and_training_continues(case, new, tmp_path, capfd):
-    texts, labels = case.examples
-    columns = pandas.DataFrame({"texts": texts, "labels": labels})
-    classifier = new(case)
-    before = classifier.evaluate(columns["texts"], columns["labels"])["eval_loss"]
-    settings = {"epochs": 30, "batch_size": 5, "learning_rate": 0.01, "verbose": False}
-    found = classifier.fit(columns["texts"], columns["labels"], **settings)
-    assert found["loss"] < before
-    assert capfd.readouterr().out == ""
-    scores = classifier.evaluate(texts, labels)
-    assert scores["eval_loss"] < 0.7 * before
-    classifier.save(tmp_path / "kept")
+def test_trained_models_are_saved_and_training_continues(case, fitted, tmp_path, capfd):
+    columns = [pandas.Series(column) for column in fitted.dev.values()]
+    scores = fitted.model.evaluate(*columns)
+    assert scores == pytest.approx(fitted.scores, rel=1e-6)
+    fitted.model.save(tmp_path / "kept")
     loaded = case.kind.load(tmp_path / "kept")
-    assert loaded(texts) == classifier(texts)
-    assert loaded.evaluate(texts, labels) == scores
-    loaded.fit(texts, labels, epochs=1, batch_size=5, learning_rate=1e-7)
-    again = loaded.evaluate(texts, labels)["eval_loss"]
-    assert again == pytest.approx(scores["eval_loss"], rel=0.02)
-    dev_file = case.write(tmp_path / case.file, texts, labels)
-    command = case.settings(output_dir=tmp_path / "kept", dev_file=dev_file, do_eval=True)
+    inputs = case.inputs(fitted.dev)
+    assert loaded(**inputs) == fitted.model(**inputs)
+    _, dev, action = case.files
+    files = {dev: write(tmp_path / "dev.jsonl", fitted.dev), action: True}
+    command = case.settings(output_dir=tmp_path / "kept", do_train=False, **files)
     assert case.run(command).scores == pytest.approx(scores, rel=1e-6)
-
-
-def test_a_stored_head_is_kept_renamed_or_replaced(case, new, tmp_path):
-    new(case).save(tmp_path / "model")
-
-    def load(labels, **settings):
-        return case.kind.load(tmp_path / "model", labels=labels, **settings)
-
-    def weights(labels, **settings):
-        return np.array(load(labels, **settings).model.classifier.output_weights)
-
-    kept, others = weights(case.names), [f"X-{name}" for name in case.names]
-    np.testing.assert_array_equal(weights(others, rename_labels=True), kept)
-    assert np.all(weights(others, new_head=True) != kept)
-    assert load(others, rename_labels=True).model.labels == tuple(others)
-    for labels in (case.names[::-1], others, [*case.names, "more"]):
-        with pytest.raises(ValueError, match="rename_labels"):
-            load(labels)
-    with pytest.raises(ValueError, match=f"num_labels is {len(kept)} in"):
-        load([*case.names, "more"], rename_labels=True)
+    capfd.readouterr()
+    settings = {"epochs": 1, "batch_size": 2, "learning_rate": 1e-7, "verbose": False}
+    assert "loss" in loaded.fit(*columns, **settings)
+    assert capfd.readouterr().out == ""
+    again = loaded.evaluate(*columns)
+    assert again[case.score] == pytest.approx(scores[case.score], rel=0.02)
 
 
 class Answer(Enum):
@@ -199,30 +224,65 @@ class Tag(str, Enum):  # noqa: UP042
     IN_PLACE = "I-place"
 
 
+@pytest.fixture(params=["texts", "words"])
+def labelled(request):
+    return CASES[request.param]
+
+
+def test_constant_predictions_on_training_texts_are_reported(new, caplog):
+    texts, labels = TEXTS * 90, LABELS * 90
+    new().fit(texts, labels, train_step=1, batch_size=7, learning_rate=1e-9, seed=5)
+    assert caplog.text.count("100% of 150 predictions are") == 1
+
+
+def test_a_stored_head_is_kept_renamed_or_replaced(labelled, new, tmp_path):
+    new(labelled).save(tmp_path / "model")
+    names = labelled.names
+
+    def load(labels, **settings):
+        return labelled.kind.load(tmp_path / "model", labels=labels, **settings)
+
+    def weights(labels, **settings):
+        return np.array(load(labels, **settings).model.classifier.output_weights)
+
+    kept, others = weights(names), [f"X-{name}" for name in names]
+    np.testing.assert_array_equal(weights(others, rename_labels=True), kept)
+    assert np.all(weights(others, new_head=True) != kept)
+    assert load(others, rename_labels=True).model.labels == tuple(others)
+    for labels in (names[::-1], others, [*names, "more"]):
+        with pytest.raises(ValueError, match="rename_labels"):
+            load(labels)
+    with pytest.raises(ValueError, match=f"num_labels is {len(kept)} in"):
+        load([*names, "more"], rename_labels=True)
+
+
 @pytest.mark.parametrize(
     "kind",
     usual(
         [np.array, pandas.Series, pandas.Index, tuple, iter, "enum"], pandas.Series, iter, "enum"
     ),
 )
-def test_labels_of_any_list_type(case, new, tmp_path, kind):
-    members = Answer if case.kind is albert_tf.TextClassifier else Tag
-    given = [members, list(members)] if kind == "enum" else [kind(case.names), kind(case.names)]
-    expected = tuple(case.names)
-    loaded = new(case, labels=given[0])
+def test_labels_of_any_list_type(labelled, new, tmp_path, kind):
+    first = next(iter(labelled.examples))
+    members = Answer if labelled.kind is albert_tf.TextClassifier else Tag
+    given = (
+        [members, list(members)] if kind == "enum" else [kind(labelled.names), kind(labelled.names)]
+    )
+    expected = tuple(labelled.names)
+    loaded = new(labelled, labels=given[0])
     loaded.save(tmp_path / "model")
     assert loaded.model.labels == expected
     assert [type(name) for name in loaded.model.labels] == [str] * len(expected)
     if kind is not iter:
-        again = case.kind.load(tmp_path / "model", labels=given[1])
+        again = labelled.kind.load(tmp_path / "model", labels=given[1])
         assert again.model.trained_task.labels.names == expected
         model = type(loaded.model).load(str(tmp_path / "model"), labels=given[1])
-        assert case.kind(model, labels=given[1])(case.examples[0][:1])
-        others = np.array([f"X-{name}" for name in case.names])
-        renamed = case.kind.load(tmp_path / "model", labels=others, rename_labels=True)
+        assert labelled.kind(model, labels=given[1])(labelled.examples[first][:1])
+        others = np.array([f"X-{name}" for name in labelled.names])
+        renamed = labelled.kind.load(tmp_path / "model", labels=others, rename_labels=True)
         assert renamed.model.labels == tuple(others)
         with pytest.raises(ValueError, match="rename_labels=True"):
-            case.kind.load(tmp_path / "model", labels=others)
+            labelled.kind.load(tmp_path / "model", labels=others)
 
 
 def test_empty_labels_of_any_type_are_a_regression(new):
@@ -286,21 +346,37 @@ def test_multi_label(new):
 
 
 @pytest.mark.parametrize(
-    ("name", "texts", "labels", "error", "named"),
+    ("name", "columns", "error", "named"),
     [
-        ("texts", TEXTS, ["yes", "no"], ValueError, "labels"),
-        ("texts", TEXTS, ["yes", "no", "yes", "maybe", "no"], ValueError, r"labels\[3\].*'maybe'"),
-        ("texts", TEXTS, [1, 0, 1, 0, 1], ValueError, r"labels\[0\].*1"),
-        ("words", [["a", "b"]], [["O"]], ValueError, r"labels\[0\]"),
-        ("words", [["a"]], [["O"], ["O"]], ValueError, "labels"),
-        ("words", [["a"]], [["X"]], ValueError, r"labels\[0\].* one of .*'X'"),
-        ("words", ["a text"], [["O"]], TypeError, r"sentences\[0\]"),
-        ("words", [["a"]], [[1]], TypeError, r"labels\[0\]"),
+        ("texts", (TEXTS, ["yes", "no"]), ValueError, "labels"),
+        (
+            "texts",
+            (TEXTS, ["yes", "no", "yes", "maybe", "no"]),
+            ValueError,
+            r"labels\[3\].*'maybe'",
+        ),
+        ("texts", (TEXTS, [1, 0, 1, 0, 1]), ValueError, r"labels\[0\].*1"),
+        ("words", ([["a", "b"]], [["O"]]), ValueError, r"labels\[0\]"),
+        ("words", ([["a"]], [["O"], ["O"]]), ValueError, "labels"),
+        ("words", ([["a"]], [["X"]]), ValueError, r"labels\[0\].* one of .*'X'"),
+        ("words", (["a text"], [["O"]]), TypeError, r"sentences\[0\]"),
+        ("words", ([["a"]], [[1]]), TypeError, r"labels\[0\]"),
+        ("questions", (["a?"], ["b"], ["c"]), ValueError, "'c' does not occur in the context"),
+        ("questions", (["a?"], ["b"], [3]), ValueError, "the training data: question 1"),
+        ("questions", (["a?"], ["b"], []), ValueError, "answers"),
+        (
+            "choices",
+            (["a?"], ["b"], [["c", "d"]], [2]),
+            ValueError,
+            r"labels\[0\] must be less than 2",
+        ),
+        ("choices", (["a?"], ["b"], [["c", "d"]], ["A"]), TypeError, r"labels\[0\]"),
+        ("choices", (["a?"], ["b"], [["c"]], [0]), ValueError, r"options\[0\] must have 2 to 26"),
     ],
 )
-def test_invalid_data_are_rejected(new, name, texts, labels, error, named):
+def test_invalid_data_are_rejected(new, name, columns, error, named):
     with pytest.raises(error, match=named):
-        new(CASES[name]).fit(texts, labels)
+        new(CASES[name]).fit(*columns)
 
 
 @pytest.mark.parametrize(
