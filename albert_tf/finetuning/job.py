@@ -1,7 +1,7 @@
 """The interface of fine-tuning jobs: settings, context, and the steps that differ between jobs."""
 
 import dataclasses
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, ClassVar, Generic, TypeVar
@@ -10,11 +10,15 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from albert_tf.checkpoints.facts import Meeting, compare
+from albert_tf.checkpoints.formats.choose import open_weights, stored_task
 from albert_tf.checkpoints.model_directory import ModelDirectory
+from albert_tf.checkpoints.stored_heads import CLASSIFIER
 from albert_tf.checkpoints.stored_model import StoredModel, StoredTokenizer
 from albert_tf.checkpoints.stored_task import StoredTask
 from albert_tf.data.errors import UserError
 from albert_tf.data.files import check_file, real_name
+from albert_tf.data.log_file import write_log_to
 from albert_tf.data.pictures import write_confusion_matrix
 from albert_tf.data.splits import DEV, TEST, TRAIN
 from albert_tf.finetuning.objective import InMemoryTask, data_digest
@@ -26,8 +30,10 @@ from albert_tf.modeling.models import EncoderAndHead
 from albert_tf.modeling.original_names import original_names
 from albert_tf.tokenization.base import Tokenizer
 from albert_tf.training.evaluation import BestCheckpoint, EvaluationResults
+from albert_tf.training.run import Run
 from albert_tf.training.settings import OptimizerConfig
 from albert_tf.training.strategies import is_tpu
+from albert_tf.training.trainer import Trainer
 from albert_tf.training.training_directory import TrainingDirectory
 
 S = TypeVar("S", bound=FineTuningSettings)
@@ -87,7 +93,7 @@ class RunContext(Generic[S]):
         return self.trained is None or is_elsewhere or self.trained.name == self.task_name
 
 
-class Job(ABC, Generic[S]):
+class Job(Run, Generic[S]):
     """The steps of one kind of fine-tuning, in the order in which `flow.run` calls them.
 
     The constructor reads and checks the data, sets `task` and `evaluates`, and calls
@@ -112,10 +118,8 @@ class Job(ABC, Generic[S]):
     task: StoredTask
     best_metric: str  # score that selects the best checkpoint; set by `choose_metric`
     has_usual_metric = True  # whether `best_metric` is the default of the task
-    evaluates: bool  # whether checkpoints are scored
     features: Mapping[Any, Any]  # by split; set by `make_task`
     outputs: Sequence[str] = ("logits",)  # outputs of the model that are needed
-    model: keras.Model  # set by `use`
     results: EvaluationResults  # set before checkpoints are evaluated
     scores_of_answers: Mapping[str, float] = MappingProxyType({})  # set by `apply` if known
     arrays: Mapping[str, np.ndarray] = MappingProxyType({})  # printed in `eval_results.txt`
@@ -161,7 +165,7 @@ class Job(ABC, Generic[S]):
         self.best_metric, self.has_usual_metric = chosen, chosen == default
 
     def best_checkpoint(self) -> BestCheckpoint:
-        """Returns the best checkpoint so far in `output_dir`."""
+        """See `Run`."""
         is_chosen = not self.has_usual_metric
         return BestCheckpoint(self.context.output, self.best_metric, is_chosen=is_chosen)
 
@@ -198,25 +202,50 @@ class Job(ABC, Generic[S]):
         """Sets the model, before its weights are loaded and the first file is written."""
         self.model = model
 
+    def initialize(self, trainer: Trainer) -> None:
+        """See `Run`."""
+        settings, checkpoint = self.settings, self.context.checkpoint
+        trainer.initialize(
+            checkpoint.weights if isinstance(checkpoint, StoredModel) else checkpoint,
+            init_from_group0=settings.init_from_group0,
+            allow_partial=settings.allow_partial_checkpoint,
+            skip=fresh_head(self.task, checkpoint) if checkpoint else None,
+        )
+
+    def write_output(self, step: int | None = None) -> None:
+        """See `Run`; also writes the task. Without training, existing files are kept."""
+        directory, trains = self.context.model_directory, self.settings.do_train
+        if trains:
+            directory.write()
+        else:
+            directory.write_if_absent()
+        write_log_to(directory.path)
+        if trains or StoredTask.read(directory.path) is None:
+            self.task.write(directory.path)
+        if self.evaluates:
+            self.results = self.RESULTS(directory.path, step)
+
+    def run_config(self, trainer: Trainer) -> dict[str, Any]:
+        """See `Run`."""
+        return {
+            "model": trainer.model.config.to_dict(),
+            "task": self.task.to_dict(),
+            self.DROPOUT: getattr(self.settings, self.DROPOUT),
+            "class_weights": getattr(self.settings, "class_weights", None),
+        }
+
     def evaluation_data(self) -> tuple[Any, ...]:
         """Returns everything except the model that determines the scores, for `data_digest`."""
         return self.features[DEV], self.task.labels
 
     def describe_evaluation(self) -> dict[str, Any]:
-        """Returns the metric and a digest of the evaluation data, as JSON."""
+        """See `Run`."""
         return {"metric": self.best_metric, "digest": data_digest(*self.evaluation_data())}
-
-    @abstractmethod
-    def evaluate(self) -> Mapping[str, float]:
-        """Returns the scores of the model with its current weights."""
 
     def record(
         self, step: int, results: Mapping[str, float], best: BestCheckpoint, *, keeps_best: bool
     ) -> None:
-        """Writes the results of a checkpoint. If `keeps_best`, saves it if it is the best.
-
-        Draws the confusion matrix of the best or last checkpoint.
-        """
+        """See `Run`; also draws the confusion matrix of the best or last checkpoint."""
         self.results.append(step, {**results, **self.arrays}, best.value)
         is_shown = not keeps_best or best.update_if_better(step, results, self.model)
         if is_shown and self.confusions is not None:
@@ -262,6 +291,22 @@ class Job(ABC, Generic[S]):
                 jit_compile=settings.xla,
             )
         return self._predictors[batch_size]
+
+
+def fresh_head(task: StoredTask, checkpoint: str | StoredModel) -> dict[str, str]:
+    """Returns the variables that must not be loaded, with the reason.
+
+    They belong to a head that was trained for another task, or for numbers of another unit. As in
+    the original release, a head of the same shape is loaded if its task is unknown.
+    """
+    stored = stored_task(checkpoint, task.name)
+    name = checkpoint.path if isinstance(checkpoint, StoredModel) else checkpoint
+    sources = {name: stored.facts, "this run": task.facts} if stored else {}
+    found = compare(sources, Meeting.GIVEN)
+    changed = [one.text for one in found if one.name in ("task", "labels", "scale")]
+    weights = open_weights(checkpoint) if changed else {}
+    head = (name for name in (CLASSIFIER, "output_bias") if name in weights)
+    return dict.fromkeys(head, "; ".join(changed))
 
 
 def check_predictions(settings: Any, name: str) -> None:

@@ -2,7 +2,6 @@
 
 import dataclasses
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import closing
 from itertools import islice
 from typing import Any
 
@@ -22,7 +21,7 @@ from albert_tf.checkpoints.model_directory import (
     stored_rules,
     with_rules,
 )
-from albert_tf.checkpoints.stored_model import StoredModel
+from albert_tf.checkpoints.stored_model import StoredModel, Weights
 from albert_tf.data.errors import UserError
 from albert_tf.data.files import check_folder, match_files
 from albert_tf.data.log_file import write_log_to
@@ -51,16 +50,11 @@ from albert_tf.training.directory_lock import EVALUATION, locked
 from albert_tf.training.evaluation import (
     BestCheckpoint,
     Evaluator,
-    comparable_evaluation,
     load_complete,
-    loaded_checkpoints,
-    scored_result,
     write_results,
 )
 from albert_tf.training.process_state import process_state_kept
-from albert_tf.training.run import finish, locked_output, log_plan, start_log, training_result
-from albert_tf.training.run_log import EvaluationLog
-from albert_tf.training.run_records import EVALUATION_KEY, write_evaluation
+from albert_tf.training.run import Run, evaluate_checkpoints, finish, train
 from albert_tf.training.settings import JobResult, OnLog, check_arguments
 from albert_tf.training.step import build_model
 from albert_tf.training.strategies import is_tpu, strategy_of, with_xla
@@ -86,7 +80,6 @@ def run_pretraining(
         settings.optimizer_config(settings.num_train_steps, settings.num_warmup_steps),
         num_decay_steps=settings.num_decay_steps,
     )
-    last_step = optimizer_config.num_train_steps
     strategy = strategy_of(settings)
     eval_input_file = settings.eval_input_file or settings.input_file
     train_files = match_files(settings.input_file) if settings.do_train else []
@@ -109,15 +102,18 @@ def run_pretraining(
         masking=masking,
         use_one_hot_embeddings=is_tpu(strategy),
     )
+    run = _Pretraining(settings, task, model_directory)
     if settings.do_train:
         trainer = Trainer(task, trainer_config, optimizer_config, strategy, settings.profile_steps)
         task.check_workers(settings.train_batch_size, num_workers())
-        result = _train(settings, task, trainer, model_directory, model, on_log)
+        is_grown = settings.grow_init_checkpoint and model.open_weights
+        run.use(trainer.model, strategy, model.weights if is_grown else settings.init_checkpoint)
+        result = train(run, trainer, estimate_records(train_files), on_log)
     else:
-        untrained = build_model(task.build_model, settings.precision, strategy)
+        run.use(build_model(task.build_model, settings.precision, strategy), strategy)
         result = JobResult(settings.output_dir)
         if Workers(strategy).is_chief:
-            result = _evaluate(settings, task, untrained, strategy, last_step, on_log)
+            result = _evaluate(run, optimizer_config.num_train_steps, on_log)
     return finish(result, strategy, dry_run=settings.dry_run)
 
 
@@ -201,98 +197,79 @@ def _masking(settings: PretrainingSettings, tokenizer: Tokenizer | None) -> Onli
     return OnlineMasking(masking, tokenizer.mask_id, tokenizer.vocab_size)
 
 
-def _train(
-    settings: PretrainingSettings,
-    task: PretrainingTask,
-    trainer: Trainer,
-    model_directory: ModelDirectory,
-    model: StoredModel,
-    on_log: OnLog | None,
-) -> JobResult:
-    """Starts or resumes training, and evaluates every checkpoint on all workers."""
-    evaluates = settings.do_eval
-    if evaluates:
-        evaluator = _evaluator(settings, task, trainer.model, trainer.strategy, splits=True)
-    if trainer.is_chief:
-        check_folder(settings.output_dir)
-    with locked_output(trainer, evaluates=evaluates, dry_run=settings.dry_run):
+class _Pretraining(Run):
+    """A pretraining run; see `Run`."""
+
+    ALL_WORKERS = True
+
+    def __init__(
+        self, settings: PretrainingSettings, task: PretrainingTask, directory: ModelDirectory
+    ) -> None:
+        self.settings = settings
+        self.task = task
+        self.directory = directory
+        self.evaluates = settings.do_eval
+
+    def use(
+        self,
+        model: keras.Model,
+        strategy: tf.distribute.Strategy,
+        initial: str | Weights | None = None,
+    ) -> None:
+        """Sets the model and its initial weights."""
+        self.model, self.initial = model, initial
+        settings = self.settings
+        if self.evaluates:
+            self._evaluator = Evaluator(
+                self.task,
+                model,
+                strategy,
+                settings.eval_batch_size,
+                settings.max_eval_steps,
+                jit_compile=settings.xla,
+                splits_over_workers=settings.do_train,
+            )
+
+    def initialize(self, trainer: Trainer) -> None:
+        settings = self.settings
         if newest := trainer.directory.newest():
-            compare_loss(newest, task.sentence_loss, Meeting.RESUME)
-        is_grown = settings.grow_init_checkpoint and model.open_weights
+            compare_loss(newest, self.task.sentence_loss, Meeting.RESUME)
         trainer.initialize(
-            model.weights if is_grown else settings.init_checkpoint,
+            self.initial,
             init_from_group0=settings.init_from_group0,
             allow_partial=settings.allow_partial_checkpoint,
         )
-        best = BestCheckpoint(trainer.directory, BEST_METRIC)
-        log_plan(trainer, estimate_records(task.train_files))
-        if settings.dry_run:
-            return JobResult(settings.output_dir)
-        if trainer.is_chief:
-            model_directory.write()
-            write_log_to(settings.output_dir)
-        config = _run_config(settings, task, trainer)
-        # The chief may have changed `best_trial.txt` before the other workers read it.
-        last_evaluated = trainer.workers.gather(best.last_step)[0]
-        with (
-            closing(start_log(trainer, best, config, on_log)) as log,
-            closing(trainer.checkpoints(log)) as checkpoints,
-        ):
-            for step in checkpoints:
-                if evaluates and trainer.is_checkpoint(step) and step != last_evaluated:
-                    results = evaluator.evaluate()
-                    log.evaluation(step, results, is_best=best.is_better(step, results))
-                    if trainer.is_chief:
-                        write_results(settings.output_dir, step, results)
-                        best.update_if_better(step, results, trainer.model)
-    return training_result(trainer, log, best if evaluates else None)
+
+    def best_checkpoint(self) -> BestCheckpoint:
+        return BestCheckpoint(TrainingDirectory(self.settings.output_dir), BEST_METRIC)
+
+    def write_output(self, step: int | None = None) -> None:
+        self.directory.write()
+        write_log_to(self.settings.output_dir)
+
+    def run_config(self, trainer: Trainer) -> dict[str, Any]:
+        return {"model": self.task.config.to_dict(), SENTENCE_LOSS_KEY: self.task.sentence_loss}
+
+    def describe_evaluation(self) -> dict[str, Any]:
+        limit = self.settings.eval_batch_size * self.settings.max_eval_steps
+        used = min(limit, estimate_records(self.task.eval_files))
+        return {**self.task.describe_evaluation(), "examples": used, "metric": BEST_METRIC}
+
+    def evaluate(self) -> dict[str, float]:
+        return self._evaluator.evaluate()
+
+    def record(
+        self, step: int, results: Mapping[str, float], best: BestCheckpoint, *, keeps_best: bool
+    ) -> None:
+        write_log_to(self.settings.output_dir)
+        write_results(self.settings.output_dir, step, results)
+        if keeps_best:
+            best.update_if_better(step, results, self.model)
 
 
-def _run_config(
-    settings: PretrainingSettings, task: PretrainingTask, trainer: Trainer
-) -> dict[str, Any]:
-    """Returns the settings of a run for `run_config.json`."""
-    return {
-        "model": task.config.to_dict(),
-        SENTENCE_LOSS_KEY: task.sentence_loss,
-        "trainer": dataclasses.asdict(trainer.config),
-        "optimizer": dataclasses.asdict(trainer.optimizer_config),
-        "input": task.describe_input(),
-        EVALUATION_KEY: _evaluation(settings, task) if settings.do_eval else None,
-    }
-
-
-def _evaluator(
-    settings: PretrainingSettings,
-    task: PretrainingTask,
-    model: keras.Model,
-    strategy: tf.distribute.Strategy,
-    *,
-    splits: bool,
-) -> Evaluator:
-    limits = settings.eval_batch_size, settings.max_eval_steps
-    return Evaluator(
-        task, model, strategy, *limits, jit_compile=settings.xla, splits_over_workers=splits
-    )
-
-
-def _evaluation(settings: PretrainingSettings, task: PretrainingTask) -> dict[str, Any]:
-    limit = settings.eval_batch_size * settings.max_eval_steps
-    used = min(limit, estimate_records(task.eval_files))
-    return {**task.describe_evaluation(), "examples": used, "metric": BEST_METRIC}
-
-
-def _evaluate(
-    settings: PretrainingSettings,
-    task: PretrainingTask,
-    model: keras.Model,
-    strategy: tf.distribute.Strategy,
-    last_step: int,
-    on_log: OnLog | None,
-) -> JobResult:
+def _evaluate(run: _Pretraining, last_step: int, on_log: OnLog | None) -> JobResult:
     """Evaluates existing checkpoints. With `eval_checkpoint`=all, also keeps the best one."""
-    evaluator = _evaluator(settings, task, model, strategy, splits=False)
-    directory = TrainingDirectory(settings.output_dir)
+    settings, directory = run.settings, TrainingDirectory(run.settings.output_dir)
     check_folder(settings.output_dir)
     with locked(settings.output_dir, EVALUATION, dry_run=settings.dry_run):
         prefixes = choose_checkpoints(
@@ -303,27 +280,16 @@ def _evaluate(
             last_step=last_step,
             watch_secs=settings.watch_secs,
         )
-        best = BestCheckpoint(directory, BEST_METRIC)
+        keeps_best = settings.eval_checkpoint == "all"
         if settings.dry_run:
-            if settings.eval_checkpoint == "all" and settings.watch_secs > 0:
+            if keeps_best and settings.watch_secs > 0:
                 prefixes = iter(directory.checkpoints())  # may be empty
-            for prefix in islice(_checked(prefixes, task.sentence_loss), 1):
-                load_complete(model, prefix)
+            for prefix in islice(_checked(prefixes, run.task.sentence_loss), 1):
+                load_complete(run.model, prefix)
             return JobResult(settings.output_dir)
         make_output_dir(settings.output_dir)
-        keeps_best = settings.eval_checkpoint == "all"
-        if keeps_best:
-            evaluation = comparable_evaluation(best, _evaluation(settings, task))
-        log = EvaluationLog(on_log)
-        for step in loaded_checkpoints(_checked(prefixes, task.sentence_loss), model):
-            results = evaluator.evaluate()
-            write_log_to(settings.output_dir)
-            log.evaluation(step, results)
-            write_results(settings.output_dir, step, results)
-            if keeps_best:
-                write_evaluation(settings.output_dir, evaluation)
-                best.update_if_better(step, results, model)
-        return scored_result(best, log.reported, log.reported)
+        prefixes = _checked(prefixes, run.task.sentence_loss)
+        return evaluate_checkpoints(run, prefixes, on_log, keeps_best=keeps_best)
 
 
 def _checked(prefixes: Iterable[str], sentence_loss: str) -> Iterator[str]:

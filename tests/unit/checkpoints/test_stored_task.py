@@ -8,7 +8,8 @@ import pytest
 from albert_tf.checkpoints.formats.original import write_checkpoint
 from albert_tf.checkpoints.stored_task import StoredTask
 from albert_tf.data.strict_json import JsonError
-from albert_tf.finetuning.flow import check_head_in, fresh_head
+from albert_tf.finetuning.flow import check_head_in
+from albert_tf.finetuning.job import fresh_head
 from albert_tf.labels import Labels
 from albert_tf.training.training_directory import TrainingDirectory
 
