@@ -41,19 +41,14 @@ def run(
     """Runs a job; see `run_classification` for the arguments and errors."""
     context = prepare(kind, settings, in_memory)
     settings, strategy = context.settings, context.strategy
-    trainer_config = settings.trainer_config()
     job = kind(context)
     _check_data(job)
     task = job.make_task()
     result = JobResult(settings.output_dir)
     if settings.do_train:
-        trainer = Trainer(
-            task,
-            trainer_config,
-            job.optimizer_config(task.num_examples),
-            strategy,
-            settings.profile_steps,
-        )
+        optimizer_config = job.optimizer_config(task.num_examples)
+        profile = settings.profile_steps
+        trainer = Trainer(task, settings.trainer_config(), optimizer_config, strategy, profile)
         job.use(trainer.model)
         result = train(job, trainer, task.num_examples, on_log)
     else:

@@ -91,10 +91,7 @@ def train(run: Run, trainer: Trainer, num_examples: int, on_log: OnLog | None) -
             for step in checkpoints:
                 is_due = evaluates and trainer.is_checkpoint(step) and step != last_evaluated
                 if is_due and (is_chief or run.ALL_WORKERS):
-                    results = run.evaluate()
-                    log.evaluation(step, results, is_best=best.is_better(step, results))
-                    if is_chief:
-                        run.record(step, results, best, keeps_best=True)
+                    _evaluate(run, step, best, log, is_chief=is_chief)
                 if trainer.config.early_stopping and step < trainer.last_step:
                     stops = should_stop_early(log.records, best, trainer.config.early_stopping)
                     if trainer.workers.any(stops):
@@ -104,6 +101,13 @@ def train(run: Run, trainer: Trainer, num_examples: int, on_log: OnLog | None) -
         return JobResult(settings.output_dir, trainer.step, history=log.records)
     result = scored_result(best, log.records, log.reported)
     return result if result.step is not None else dataclasses.replace(result, step=trainer.step)
+
+
+def _evaluate(run: Run, step: int, best: BestCheckpoint, log: RunLog, *, is_chief: bool) -> None:
+    results = run.evaluate()
+    log.evaluation(step, results, is_best=best.is_better(step, results))
+    if is_chief:
+        run.record(step, results, best, keeps_best=True)
 
 
 def evaluate_checkpoints(
