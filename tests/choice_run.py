@@ -6,6 +6,8 @@ import random
 from pathlib import Path
 from typing import Any
 
+import albert_tf
+from albert_tf.multiple_choice.run import MultipleChoiceJob
 from tests.fine_tuning_run import FineTuningRun
 
 ANIMALS = ("cat", "horse", "whale", "sparrow", "ant", "fox", "owl")
@@ -17,6 +19,9 @@ class ChoiceRun(FineTuningRun):
     """RACE directories, custom questions, a model, and `run_race.py` with them."""
 
     script = "run_race.py"
+    job, settings = MultipleChoiceJob, albert_tf.MultipleChoiceSettings
+    function = albert_tf.run_multiple_choice
+    files = "train_choices", "dev_choices"
 
     def __init__(self, folder: Path, golden: Path, **config: Any) -> None:
         super().__init__(folder, golden, **{"max_position_embeddings": 40, **config})

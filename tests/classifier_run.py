@@ -7,6 +7,8 @@ from typing import Any
 
 import numpy as np
 
+import albert_tf
+from albert_tf.classification.run import ClassifierJob
 from tests.fine_tuning_run import FineTuningRun
 
 LABELS = ("bad", "fine", "so, so")
@@ -18,6 +20,8 @@ class ClassifierRun(FineTuningRun):
     """Files of labeled texts, a model, and `run_classifier.py` with them."""
 
     script = "run_classifier.py"
+    job, settings = ClassifierJob, albert_tf.ClassificationSettings
+    function = albert_tf.run_classification
 
     def __init__(self, folder: Path, golden: Path, **config: Any) -> None:
         super().__init__(folder, golden, **config)

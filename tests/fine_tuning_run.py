@@ -1,11 +1,13 @@
 """Shared parts of the small fine-tuning runs."""
 
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
+import albert_tf
 from albert_tf.checkpoints.formats.original import write_checkpoint
 from albert_tf.checkpoints.model_directory import ModelDirectory
-from albert_tf.finetuning.job import RunContext
+from albert_tf.finetuning.job import Job, RunContext
 from albert_tf.modeling.models import AlbertForPretraining
 from albert_tf.modeling.original_names import original_names
 from albert_tf.settings import resolve
@@ -22,7 +24,7 @@ def run_context(settings, config, tokenizer, task_name, trained=None):
         settings=settings,
         strategy=create_strategy("one_device"),
         tokenizer=tokenizer,
-        checkpoint=None,
+        initial=None,
         output=TrainingDirectory(settings.output_dir),
         model_directory=ModelDirectory(settings.output_dir, config, tokenizer),
         task_name=task_name,
@@ -33,6 +35,12 @@ def run_context(settings, config, tokenizer, task_name, trained=None):
 
 class FineTuningRun(CommandRun):
     """A directory with a model of one layer and the tokenizer of `golden`, and a command."""
+
+    job: type[Job]
+    function: ClassVar[Callable[..., albert_tf.JobResult]]
+    settings: type
+    files = "train_file", "dev_file"  # settings
+    actions = "do_train", "do_eval"
 
     def __init__(self, folder: Path, golden: Path, **config: Any) -> None:
         super().__init__(folder)
@@ -55,6 +63,14 @@ class FineTuningRun(CommandRun):
             "log_steps": 1,
             **changes,
         }
+
+    def given(self, **changes: Any) -> Any:
+        """Returns the settings for the function, with training and evaluation by default."""
+        return self.settings(**{**self.flags(**dict.fromkeys(self.actions, True)), **changes})
+
+    def here(self, on_log: Any = None, **changes: Any) -> albert_tf.JobResult:
+        """Runs the command in this process."""
+        return type(self).function(self.given(**changes), on_log)
 
     def pretrained(self) -> str:
         """Writes a checkpoint of an encoder with the heads of pretraining; returns the prefix."""

@@ -5,6 +5,8 @@ import random
 from pathlib import Path
 from typing import Any
 
+import albert_tf
+from albert_tf.squad.run import SquadJob
 from tests.fine_tuning_run import FineTuningRun
 
 PLACES = ("Porto", "Brest", "Oslo", "Riga", "Turin")
@@ -19,6 +21,10 @@ class SquadRun(FineTuningRun):
     """
 
     script = "run_squad.py"
+    job, settings = SquadJob, albert_tf.SquadSettings
+    function = albert_tf.run_squad
+    files = "train_file", "predict_file"
+    actions = "do_train", "do_predict"
 
     def __init__(self, folder: Path, golden: Path, version: int = 1, **config: Any) -> None:
         super().__init__(folder, golden, **{"max_position_embeddings": 48, **config})

@@ -4,6 +4,8 @@ import random
 from pathlib import Path
 from typing import Any
 
+import albert_tf
+from albert_tf.token_classification.run import TokenClassificationJob
 from tests.fine_tuning_run import FineTuningRun
 
 # Parts of sentences: words with their labels.
@@ -21,6 +23,8 @@ class TokenRun(FineTuningRun):
     """Files with tagged sentences, a model, and `run_token_classifier.py` with them."""
 
     script = "run_token_classifier.py"
+    job, settings = TokenClassificationJob, albert_tf.TokenClassificationSettings
+    function = albert_tf.run_token_classification
 
     def __init__(self, folder: Path, golden: Path, **config: Any) -> None:
         super().__init__(folder, golden, **config)

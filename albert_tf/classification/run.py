@@ -97,8 +97,7 @@ class ClassifierJob(Job[ClassificationSettings]):
         is_custom = name == CustomData.name
         columns = {flag: getattr(settings, flag) for flag in _COLUMNS} if is_custom else {}
         self.data = self._data(columns)
-        splits = {TRAIN: settings.do_train, DEV: settings.do_eval, TEST: settings.do_predict}
-        self.examples = {split: self._read(split) for split, used in splits.items() if used}
+        self.examples = self.for_splits(self._read)
         if self.examples:
             is_pair = any(e.text_b is not None for rows in self.examples.values() for e in rows)
         elif trained and trained.is_pair is not None:

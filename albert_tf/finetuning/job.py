@@ -2,7 +2,7 @@
 
 import dataclasses
 from abc import abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, ClassVar, Generic, TypeVar
 
@@ -11,7 +11,6 @@ import numpy as np
 import tensorflow as tf
 
 from albert_tf.checkpoints.facts import Meeting, compare
-from albert_tf.checkpoints.formats.choose import open_weights, stored_task
 from albert_tf.checkpoints.model_directory import ModelDirectory
 from albert_tf.checkpoints.stored_heads import CLASSIFIER
 from albert_tf.checkpoints.stored_model import StoredModel, StoredTokenizer
@@ -37,6 +36,7 @@ from albert_tf.training.trainer import Trainer
 from albert_tf.training.training_directory import TrainingDirectory
 
 S = TypeVar("S", bound=FineTuningSettings)
+T = TypeVar("T")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -75,7 +75,7 @@ class RunContext(Generic[S]):
     settings: S  # unset values come from the trained model, the recipe or the defaults
     strategy: tf.distribute.Strategy
     tokenizer: Tokenizer
-    checkpoint: str | StoredModel | None  # initial weights; `None` for random weights
+    initial: StoredModel | None  # the model to start from; `None` for random weights
     output: TrainingDirectory  # the checkpoints in `output_dir`
     model_directory: ModelDirectory  # the other files of the model in `output_dir`
     task_name: str  # in `labels.json` and in recipes
@@ -155,6 +155,13 @@ class Job(Run, Generic[S]):
         self.tokenizer = context.tokenizer
         self._predictors: dict[int, Predictor] = {}  # by batch size; each traces the model once
 
+    def for_splits(self, read: Callable[[str], T]) -> dict[str, T]:
+        """Returns the results of `read` for the splits that the settings select."""
+        splits = {
+            split: getattr(self.settings, action) for split, (action, _) in self.SPLITS.items()
+        }
+        return {split: read(split) for split, is_used in splits.items() if is_used}
+
     def choose_metric(self, default: str, names: Iterable[str]) -> None:
         """Sets `best_metric` to the setting, which must be in `names`, or to the default."""
         names, chosen = sorted({default, *names}), self.settings.best_metric or default
@@ -204,12 +211,12 @@ class Job(Run, Generic[S]):
 
     def initialize(self, trainer: Trainer) -> None:
         """See `Run`."""
-        settings, checkpoint = self.settings, self.context.checkpoint
+        settings, initial = self.settings, self.context.initial
         trainer.initialize(
-            checkpoint.weights if isinstance(checkpoint, StoredModel) else checkpoint,
+            initial.weights if initial else None,
             init_from_group0=settings.init_from_group0,
             allow_partial=settings.allow_partial_checkpoint,
-            skip=fresh_head(self.task, checkpoint) if checkpoint else None,
+            skip=fresh_head(self.task, initial) if initial else None,
         )
 
     def write_output(self, step: int | None = None) -> None:
@@ -293,19 +300,19 @@ class Job(Run, Generic[S]):
         return self._predictors[batch_size]
 
 
-def fresh_head(task: StoredTask, checkpoint: str | StoredModel) -> dict[str, str]:
+def fresh_head(task: StoredTask, initial: StoredModel) -> dict[str, str]:
     """Returns the variables that must not be loaded, with the reason.
 
     They belong to a head that was trained for another task, or for numbers of another unit. As in
     the original release, a head of the same shape is loaded if its task is unknown.
     """
-    stored = stored_task(checkpoint, task.name)
-    name = checkpoint.path if isinstance(checkpoint, StoredModel) else checkpoint
-    sources = {name: stored.facts, "this run": task.facts} if stored else {}
+    if initial.task is None:
+        return {}
+    stored = initial.task.named(task.name)
+    sources = {initial.checkpoint or initial.path: stored.facts, "this run": task.facts}
     found = compare(sources, Meeting.GIVEN)
     changed = [one.text for one in found if one.name in ("task", "labels", "scale")]
-    weights = open_weights(checkpoint) if changed else {}
-    head = (name for name in (CLASSIFIER, "output_bias") if name in weights)
+    head = (name for name in (CLASSIFIER, "output_bias") if changed and name in initial.weights)
     return dict.fromkeys(head, "; ".join(changed))
 
 

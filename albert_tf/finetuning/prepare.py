@@ -48,7 +48,7 @@ def prepare(kind: type[Job[S]], settings: S, in_memory: InMemory | None = None) 
     if settings.export_text_model:
         require_own_rules(tokenizer, "`export_text_model`")
     warn_of_unreachable_pieces(tokenizer)
-    initial = start if isinstance(start, StoredModel) else source.checkpoint or None
+    initial = source if source.open_weights else None
     if not (initial or output.newest() or output.best()):
         logging.warning(
             "RANDOM WEIGHTS: neither `init_checkpoint` nor `albert_hub_module_handle` is given. "
@@ -64,7 +64,7 @@ def prepare(kind: type[Job[S]], settings: S, in_memory: InMemory | None = None) 
         settings=settings,
         strategy=strategy,
         tokenizer=tokenizer,
-        checkpoint=initial,
+        initial=initial,
         output=output,
         model_directory=ModelDirectory(output.path, config, tokenizer),
         task_name=task_name,

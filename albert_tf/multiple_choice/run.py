@@ -65,11 +65,7 @@ class MultipleChoiceJob(Job[MultipleChoiceSettings]):
         )
         self.choose_metric("eval_accuracy", ["eval_loss"])
         self.evaluates = settings.do_eval
-        self.examples = {
-            split: self._read(split)
-            for split, (action, _) in self.SPLITS.items()
-            if getattr(settings, action)
-        }
+        self.examples = self.for_splits(self._read)
 
     def _read(self, split: str) -> list[ChoiceExample]:
         settings, (action, flag) = self.settings, self.SPLITS[split]

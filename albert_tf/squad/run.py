@@ -3,7 +3,7 @@
 import dataclasses
 import math
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar
 
 import keras
@@ -23,7 +23,7 @@ from albert_tf.modeling.models import (
 from albert_tf.serving.litert import ORIGINAL_FILE as LITERT_FILE
 from albert_tf.serving.litert import LiteRTExport
 from albert_tf.squad.answers import OUTPUTS, AnswerSettings, SquadAnswers, write_answers
-from albert_tf.squad.data import SquadData, read_squad
+from albert_tf.squad.data import Question, SquadData, read_squad
 from albert_tf.squad.export import FOLDER as SPANS_FOLDER
 from albert_tf.squad.export import export_spans, export_text_spans
 from albert_tf.squad.features import check_lengths, squad_features
@@ -116,14 +116,9 @@ class SquadJob(Job[SquadSettings]):
         settings, name, trained = context.settings, context.task_name, context.trained
         self.version = next(number for number, task in SQUAD_TASKS.items() if task == name)
         self.outputs = OUTPUTS[self.version]
-        self.answering = AnswerSettings(
-            version=self.version,
-            max_seq_length=settings.max_seq_length,
-            doc_stride=settings.doc_stride,
-            max_query_length=settings.max_query_length,
-            n_best_size=settings.n_best_size,
-            max_answer_length=settings.max_answer_length,
-        )
+        names = [field.name for field in dataclasses.fields(AnswerSettings)]
+        given = {name: getattr(settings, name) for name in names if hasattr(settings, name)}
+        self.answering = AnswerSettings(self.version, **given)
         if self.version == 1 and settings.null_score_diff_threshold is not None:
             logging.warning("`%s` has no effect: SQuAD 1.1 answers every question", THRESHOLD)
         stored = {name: getattr(settings, name) for name in _STORED[: 2 * self.version]}
@@ -134,53 +129,43 @@ class SquadJob(Job[SquadSettings]):
             check_questions(settings.predict_json, self.tokenizer)
         if settings.predict_json or settings.export_text_model:
             check_lengths(**self.answering.lengths)
-        self.train = self._read("train") if settings.do_train else None
-        self.predict_data = self._read("predict") if settings.do_predict else None
+        self.examples = self.for_splits(self._read)
+        self.predict_data = self.examples.get(DEV)
         questions = self.predict_data.questions if self.predict_data else []
-        default, names = ("f1", ["exact_match"]) if self.version == 1 else ("best_f1", _V2_METRICS)
-        if self.version == 1 and is_chinese(questions):  # SQuAD's F1 splits words at spaces
-            default, names = "char_f1", ["f1", "exact_match", "char_exact_match"]
-        self.choose_metric(default, names)
+        self.choose_metric(*_metrics(questions, self.version))
         self.has_references = has_references(questions, self.version)
         self.evaluates = self.has_references and (settings.do_train or settings.checkpoint == "all")
         self._written_step: int | None = None  # step of the answers in the files
         if self.predict_data and not self.has_references:
-            keys = listed(self.predict_data.keys)
-            found = f"{self.predict_data.path} contains no answers; its questions have {keys}"
-            if settings.checkpoint == "all":
-                raise UserError(
-                    f"`checkpoint`=all needs reference answers, but `predict_file` {found}. Use "
-                    "best, newest or a path."
-                )
-            logging.warning("%s. The predictions are not scored", found)
+            _check_unscored(self.predict_data, settings.checkpoint)
 
-    def _read(self, action: str) -> SquadData:
-        path = getattr(self.settings, f"{action}_file")
+    def _read(self, split: str) -> SquadData:
+        action, file = self.SPLITS[split]
+        path = getattr(self.settings, file)
         if not path:
-            raise UserError(f"`do_{action}` needs `{action}_file`.")
+            raise UserError(f"`{action}` needs `{file}`.")
         given = self.context.examples.get(path)
-        is_training = action == "train"
+        is_training = split == TRAIN
         return read_squad(path, version=self.version, is_training=is_training, examples=given)
 
     def make_task(self) -> SquadTask:
         """See `Job`."""
         settings = self.settings
         self.features = {
-            is_training: squad_features(
+            split: squad_features(
                 data,
                 self.tokenizer,
                 **self.answering.lengths,
-                is_training=is_training,
+                is_training=split == TRAIN,
                 num_workers=settings.num_workers
                 or min(available_cores(), 1 + len(data.questions) // _QUESTIONS_PER_PROCESS),
             )
-            for is_training, data in ((True, self.train), (False, self.predict_data))
-            if data
+            for split, data in self.examples.items()
         }
         return SquadTask(
             self.config,
             self.version,
-            self.features.get(True),
+            self.features.get(TRAIN),
             start_n_top=settings.start_n_top,
             end_n_top=settings.end_n_top,
             dropout_prob=settings.dropout_prob,
@@ -191,10 +176,9 @@ class SquadJob(Job[SquadSettings]):
         """See `Job`; converts epochs over the questions into steps."""
         if self.context.chooses_steps:
             return super().optimizer_config(num_examples)
-        assert self.train is not None
         settings = self.settings
         epochs, batch_size = settings.num_train_epochs, settings.train_batch_size
-        num_questions = len(self.train.questions)
+        num_questions = len(self.examples[TRAIN].questions)
         num_steps = int(num_questions / batch_size * epochs)
         if not num_steps:
             raise UserError(
@@ -227,7 +211,7 @@ class SquadJob(Job[SquadSettings]):
         assert self.predict_data is not None
         predictor = self.predictor(self.settings.predict_batch_size)
         return select_answers(
-            self.predict_data, self.features[False], predictor, self.answering, description
+            self.predict_data, self.features[DEV], predictor, self.answering, description
         )
 
     def threshold(self) -> float | None:
@@ -245,7 +229,7 @@ class SquadJob(Job[SquadSettings]):
         assert self.predict_data is not None
         beam = self.settings.start_n_top, self.settings.end_n_top
         data = self.predict_data.contexts, self.predict_data.questions
-        return self.features[False], *data, self.answering, beam
+        return self.features[DEV], *data, self.answering, beam
 
     def evaluate(self) -> dict[str, float]:
         """See `Job`."""
@@ -324,6 +308,26 @@ class SquadJob(Job[SquadSettings]):
         if found and not self.evaluates:
             self.results = SquadEvaluationResults(self.settings.output_dir)
             self.results.append_with_best(step, found, self.best_metric)
+
+
+def _metrics(questions: Sequence[Question], version: int) -> tuple[str, list[str]]:
+    """Returns the score that selects the best checkpoint by default, and the other scores."""
+    if version == 2:
+        return "best_f1", _V2_METRICS
+    if is_chinese(questions):  # SQuAD's F1 splits words at spaces
+        return "char_f1", ["f1", "exact_match", "char_exact_match"]
+    return "f1", ["exact_match"]
+
+
+def _check_unscored(data: SquadData, checkpoint: str | None) -> None:
+    """Logs a warning; raises ValueError if all checkpoints are compared."""
+    found = f"{data.path} contains no answers; its questions have {listed(data.keys)}"
+    if checkpoint == "all":
+        raise UserError(
+            f"`checkpoint`=all needs reference answers, but `predict_file` {found}. Use best, "
+            "newest or a path."
+        )
+    logging.warning("%s. The predictions are not scored", found)
 
 
 def scores(

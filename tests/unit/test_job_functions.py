@@ -72,8 +72,7 @@ def trained(small):
     records = []
     tf.random.set_seed(17)
     before = process_state()
-    settings = albert_tf.ClassificationSettings(**small.flags(do_train=True, do_eval=True))
-    result = albert_tf.run_classification(settings, on_log=records.append)
+    result = small.here(records.append)
     return result, records, before, process_state()
 
 
@@ -96,20 +95,17 @@ def test_results_and_records_equal_the_files(small, trained):
 
 def test_a_finished_run_returns_its_result_again(small, trained):
     records = []
-    settings = albert_tf.ClassificationSettings(**small.flags(do_train=True, do_eval=True))
-    assert albert_tf.run_classification(settings, records.append) == trained[0]
+    assert small.here(records.append) == trained[0]
     assert records == []
-    dry = dataclasses.replace(settings, dry_run=True)
-    assert albert_tf.run_classification(dry) == albert_tf.JobResult(str(small.output))
+    assert small.here(dry_run=True) == albert_tf.JobResult(str(small.output))
 
 
 def test_evaluations_in_a_thread_use_the_data_and_precision_of_the_call(small, trained):
     records, results = [], []
-    flags = small.flags(do_eval=True, dev_file=small.folder / "test.csv", precision="bfloat16")
-    settings = albert_tf.ClassificationSettings(**{**flags, "checkpoint": "best"})
+    flags = {"do_train": False, "dev_file": small.folder / "test.csv", "checkpoint": "best"}
     before = process_state()
     thread = threading.Thread(
-        target=lambda: results.append(albert_tf.run_classification(settings, records.append))
+        target=lambda: results.append(small.here(records.append, **flags, precision="bfloat16"))
     )
     thread.start()
     thread.join()
@@ -125,14 +121,10 @@ def test_evaluations_in_a_thread_use_the_data_and_precision_of_the_call(small, t
 
 @pytest.mark.slow
 def test_a_training_in_a_thread_gives_the_same_losses(small, trained, tmp_path):
-    flags = small.flags(do_train=True, output_dir=tmp_path / "output", train_step=2)
+    flags = {"do_eval": False, "output_dir": tmp_path / "output", "train_step": 2}
     flags["num_logical_cpu_devices"] = 2  # can be set only once per process
     results = []
-    thread = threading.Thread(
-        target=lambda: results.append(
-            albert_tf.run_classification(albert_tf.ClassificationSettings(**flags))
-        )
-    )
+    thread = threading.Thread(target=lambda: results.append(small.here(**flags)))
     thread.start()
     thread.join()
     (result,) = results
@@ -154,8 +146,7 @@ def test_interrupted_jobs_are_resumed(small, tmp_path):
         if record["step"] == 4:
             signal.raise_signal(signal.SIGINT)
 
-    flags = small.flags(do_train=True, output_dir=tmp_path / "output", train_step=6)
-    settings = albert_tf.ClassificationSettings(**flags)
+    settings = small.given(do_eval=False, output_dir=tmp_path / "output", train_step=6)
     before = process_state()
     with pytest.raises(RuntimeError, match="no connection"):
         albert_tf.run_classification(settings, on_log)
@@ -172,12 +163,11 @@ def test_interrupted_jobs_are_resumed(small, tmp_path):
 @pytest.mark.slow
 def test_predictions_are_scored_if_the_answers_are_known(tmp_path, golden):
     small = SquadRun(tmp_path, golden)
-    flags = small.flags(init_checkpoint=small.pretrained(), do_train=True, num_train_epochs=0.7)
-    trained = albert_tf.run_squad(albert_tf.SquadSettings(**flags))
+    start = small.pretrained()
+    trained = small.here(init_checkpoint=start, do_predict=False, num_train_epochs=0.7)
     assert (trained.step, trained.scores, trained.best_checkpoint) == (2, {}, None)
     records = []
-    settings = albert_tf.SquadSettings(**small.flags(do_predict=True))
-    result = albert_tf.run_squad(settings, records.append)
+    result = small.here(records.append, do_train=False)
     assert result.history == records
     assert result.step == 2
     lines = (small.output / "eval_results.txt").read_text().splitlines()

@@ -99,10 +99,8 @@ def _locate(path: str) -> tuple[str, str, str | None]:
     return name, _directory_of(found), found if is_whole else None
 
 
-def open_model(path: str | StoredModel) -> StoredModel:
+def open_model(path: str) -> StoredModel:
     """Opens a model, see `load` for paths and names. Raises `LoadError` if it is damaged."""
-    if isinstance(path, StoredModel):
-        return path
     name, directory, weights = _locate(path)
     module = format_module(name)
     stored = module.read(directory)
@@ -130,10 +128,8 @@ def _compare_configs(directory: str) -> None:
         settle({path: huggingface.stated_config(path) for path in paths}, Meeting.LOAD)
 
 
-def open_weights(path: str | StoredModel) -> Weights:
+def open_weights(path: str) -> Weights:
     """Opens the weights of a model, see `load`. Other files are only read if necessary."""
-    if isinstance(path, StoredModel):
-        return path.weights
     name, directory, weights = _locate(path)
     if name == ORIGINAL:
         from albert_tf.checkpoints.formats.original import find_checkpoint
@@ -144,7 +140,7 @@ def open_weights(path: str | StoredModel) -> Weights:
     )
 
 
-def stored_task(path: str | StoredModel, name: str = "") -> StoredTask | None:
+def stored_task(path: str, name: str = "") -> StoredTask | None:
     """Reads the task of a model; see `StoredTask.named` for `name`."""
     task = open_model(path).task
     return task and task.named(name)

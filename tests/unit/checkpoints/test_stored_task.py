@@ -5,6 +5,7 @@ import json
 import numpy as np
 import pytest
 
+from albert_tf.checkpoints.formats.choose import open_model
 from albert_tf.checkpoints.formats.original import write_checkpoint
 from albert_tf.checkpoints.stored_task import StoredTask
 from albert_tf.data.strict_json import JsonError
@@ -88,14 +89,14 @@ def test_head_of_another_task_is_not_loaded(tmp_path):
     checkpoint = str(tmp_path / "model.ckpt-7")
     head = {"output_weights": np.ones((3, 5)), "output_bias": np.ones(3)}
     write_checkpoint(checkpoint, {**head, "bert/x": np.ones(2)}, global_step=7)
-    assert fresh_head(OWN, checkpoint) == {}  # the task is unknown
+    assert fresh_head(OWN, open_model(checkpoint)) == {}  # the task is unknown
     MNLI.write(str(tmp_path))
-    assert fresh_head(MNLI, checkpoint) == {}
-    reasons = fresh_head(OWN, checkpoint)
+    assert fresh_head(MNLI, open_model(checkpoint)) == {}
+    reasons = fresh_head(OWN, open_model(checkpoint))
     assert reasons.keys() == head.keys()
     assert "task is mnli in " in reasons["output_bias"]
     other_labels = StoredTask("mnli", Labels(THREE.names[::-1]), True)
-    assert len(fresh_head(other_labels, checkpoint)) == 2
+    assert len(fresh_head(other_labels, open_model(checkpoint))) == 2
 
 
 HEADS = {

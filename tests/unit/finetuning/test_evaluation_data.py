@@ -6,11 +6,6 @@ from pathlib import Path
 
 import pytest
 
-import albert_tf
-from albert_tf.classification.run import ClassifierJob
-from albert_tf.multiple_choice.run import MultipleChoiceJob
-from albert_tf.squad.run import SquadJob
-from albert_tf.token_classification.run import TokenClassificationJob
 from tests.choice_run import ChoiceRun
 from tests.classifier_run import ClassifierRun
 from tests.small_training import replace_evaluations
@@ -21,47 +16,25 @@ pytestmark = pytest.mark.usefixtures("eager")
 
 FIRST = [0.75, 0.5, 0.5]  # the scores on the first file, by step
 OTHER = [0.25, 0.5, 0.5, 0.5]  # the scores on the other file from step 4 on
-
-
-JOBS = {
-    "classification": (ClassifierRun, ClassifierJob, albert_tf.run_classification),
-    "squad": (SquadRun, SquadJob, albert_tf.run_squad),
-    "race": (ChoiceRun, MultipleChoiceJob, albert_tf.run_multiple_choice),
-    "tokens": (TokenRun, TokenClassificationJob, albert_tf.run_token_classification),
-}
-SETTINGS = {
-    "classification": albert_tf.ClassificationSettings,
-    "squad": albert_tf.SquadSettings,
-    "race": albert_tf.MultipleChoiceSettings,
-    "tokens": albert_tf.TokenClassificationSettings,
-}
-FILES = {
-    "squad": ("train_file", "predict_file"),
-    "race": ("train_choices", "dev_choices"),
-}
+KINDS = {"classification": ClassifierRun, "squad": SquadRun, "race": ChoiceRun, "tokens": TokenRun}
 
 
 @pytest.fixture
 def small(request, tmp_path, golden, monkeypatch):
     """Returns a job whose steps do nothing and whose scores are given, its settings and files."""
-    make, job, run = JOBS[request.param]
-    scores = []
-    replace_evaluations(monkeypatch, job, lambda self: {self.best_metric: scores.pop(0)})
+    make, scores = KINDS[request.param], []
+    replace_evaluations(monkeypatch, make.job, lambda self: {self.best_metric: scores.pop(0)})
     program = make(tmp_path, golden)
-    flags = {"save_checkpoints_steps": 1, "do_train": True}
-    flags["do_predict" if request.param == "squad" else "do_eval"] = True
+    flags = {"train_step": 3, "warmup_step": 0}
     if request.param == "squad":
-        flags |= {"num_train_epochs": 1.0}  # three steps
-    else:
-        flags |= {"train_step": 3, "warmup_step": 0}
+        flags = {"num_train_epochs": 1.0}  # three steps
     if request.param == "race":
-        flags |= {"train_choices": tmp_path / "train.jsonl", "dev_choices": tmp_path / "dev.jsonl"}
-        flags |= {"data_dir": None, "do_predict": False}
-    settings = SETTINGS[request.param](**program.flags(**flags))
-    train, dev = FILES.get(request.param, ("train_file", "dev_file"))
+        flags |= program.own_data()
+    settings = program.given(save_checkpoints_steps=1, **flags)
+    train, dev = program.files
     changed = {dev: getattr(settings, train)}
     longer = {"num_train_epochs": 3.0} if request.param == "squad" else {"train_step": 9}
-    return run, settings, changed, longer, scores
+    return make.function, settings, changed, longer, scores
 
 
 @pytest.mark.parametrize(

@@ -8,18 +8,12 @@ import pytest
 
 from albert_tf import (
     AlbertForClassification,
-    ClassificationSettings,
-    SquadSettings,
     TextClassifier,
-    TokenClassificationSettings,
-    run_classification,
-    run_squad,
-    run_token_classification,
 )
 from albert_tf.checkpoints.formats import huggingface
 from albert_tf.checkpoints.stored_model import StoredModel
-from albert_tf.classification import text_classifier
 from albert_tf.config import PRESETS, AlbertConfig
+from albert_tf.finetuning import fine_tuned
 from albert_tf.finetuning.recipes import (
     recipe_for,
     recipe_names,
@@ -91,26 +85,20 @@ def test_fine_tuning_with_another_dropout_does_not_change_the_version(name, rate
         assert recipe_for("race", size_of(config), version_of(config)).versions == (name[-2:],)
 
 
-SMALL = {
-    ClassifierRun: (run_classification, ClassificationSettings),
-    TokenRun: (run_token_classification, TokenClassificationSettings),
-    SquadRun: (run_squad, SquadSettings),
-}
-
-
-@pytest.mark.parametrize("kind", usual(SMALL, ClassifierRun, TokenRun))
+@pytest.mark.parametrize(
+    "kind", usual([ClassifierRun, TokenRun, SquadRun], ClassifierRun, TokenRun)
+)
 def test_the_number_of_examples_determines_the_steps_of_mini(kind, golden, tmp_path, caplog):
     caplog.set_level("DEBUG", logger="absl")
     layers = {"num_hidden_layers": 4, "num_attention_heads": 6, "intermediate_size": 1536}
     small = kind(tmp_path, golden, hidden_size=384, **layers)
-    run, settings = SMALL[kind]
     free = dict.fromkeys(("learning_rate", "train_step", "warmup_step", "num_train_epochs"))
 
     def planned(**changes):
         flags = small.flags(**{"do_train": True, "dry_run": True, **changes})
-        names = {field.name for field in dataclasses.fields(settings)}
+        names = {field.name for field in dataclasses.fields(kind.settings)}
         caplog.clear()
-        run(settings(**{name: value for name, value in flags.items() if name in names}))
+        kind.function(kind.settings(**{name: flags[name] for name in flags.keys() & names}))
         plan = logged_plan(caplog.text)
         return plan["steps"], plan["examples"], "`learning_rate`=0.0001" in caplog.text
 
@@ -138,10 +126,10 @@ def test_fit_uses_the_recipe_of_mini(layers, epochs, tokenizer, monkeypatch):
     classifier = TextClassifier(model, tokenizer, max_seq_length=16)
 
     def settings(**given):
-        monkeypatch.setattr(text_classifier, "run_classification", Mock(side_effect=EOFError))
+        monkeypatch.setattr(fine_tuned, "run", Mock(side_effect=EOFError))
         with pytest.raises(EOFError):
             classifier.fit(["a film", "a waste"], ["yes", "no"], **given)
-        return text_classifier.run_classification.call_args[0][0]
+        return fine_tuned.run.call_args[0][1]
 
     found = settings()
     assert (found.recipe, found.num_train_epochs, found.learning_rate) == (None, epochs, None)
