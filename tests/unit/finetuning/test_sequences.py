@@ -8,7 +8,7 @@ import pytest
 import tensorflow as tf
 
 from albert_tf.data.sequences import PADDINGS, TokenSequences
-from albert_tf.finetuning import objective as task
+from albert_tf.finetuning import batches
 from albert_tf.finetuning import predictor as module
 from albert_tf.finetuning.predictor import Predictor
 from albert_tf.modeling.layers import TransformerBlock
@@ -73,7 +73,7 @@ def test_compiled_models_give_the_same_results_with_one_shape_per_length(
 ):
     """Batches have 4 rows of 16 tokens, or on a TPU as many rows as each length allows."""
     monkeypatch.setattr(module, "is_tpu", lambda _: on_tpu)
-    monkeypatch.setattr(task, "_SHORTEST_BUCKET", 4)
+    monkeypatch.setattr(batches, "_SHORTEST_BUCKET", 4)
     model, strategy = make_model(replicas)
     sizes = {"max_seq_length": MAX_LENGTH, "tokens_per_batch": 4 * MAX_LENGTH}
     settings = {} if on_tpu else {"padding": "max", "jit_compile": True}

@@ -155,7 +155,7 @@ def test_a_file_without_references_is_not_scored(tokenizer, tmp_path, caplog):
     job = new_job(2, tokenizer, tmp_path, rows[-1:], entry=changes)
     assert not job.has_references
     assert "contains no answers; its questions have 'id', 'question'" in caplog.text
-    assert "'gold'. The predictions are not scored" in caplog.text
+    assert "'gold', 'context'. The predictions are not scored" in caplog.text
 
 
 def test_one_block_per_checkpoint_and_the_best_at_the_end(tmp_path):
