@@ -37,10 +37,10 @@ from albert_tf.pretraining.settings import PretrainingDataSettings as Pretrainin
 from albert_tf.pretraining.settings import PretrainingSettings as PretrainingSettings
 from albert_tf.pretraining.vocabulary import train_sentencepiece as train_sentencepiece
 from albert_tf.serving.hub import export_hub_module as export_hub_module
-from albert_tf.squad.question_answerer import QuestionAnswer as QuestionAnswer
+from albert_tf.squad.answerer import QuestionAnswer as QuestionAnswer
+from albert_tf.squad.question_answerer import QuestionAnswerer as QuestionAnswerer
 from albert_tf.squad.run import run_squad as run_squad
 from albert_tf.squad.settings import SquadSettings as SquadSettings
-from albert_tf.squad.trained_answerer import QuestionAnswerer as QuestionAnswerer
 from albert_tf.token_classification.run import run_token_classification as run_token_classification
 from albert_tf.token_classification.settings import (
     TokenClassificationSettings as TokenClassificationSettings,

@@ -22,18 +22,18 @@ from albert_tf.modeling.models import (
 )
 from albert_tf.serving.litert import ORIGINAL_FILE as LITERT_FILE
 from albert_tf.serving.litert import LiteRTExport
+from albert_tf.squad.answerer import (
+    Answerer,
+    answer_file,
+    check_questions,
+    select_answers,
+)
 from albert_tf.squad.answers import OUTPUTS, AnswerSettings, SquadAnswers, write_answers
 from albert_tf.squad.data import Question, SquadData, read_squad
 from albert_tf.squad.export import FOLDER as SPANS_FOLDER
 from albert_tf.squad.export import export_spans, export_text_spans
 from albert_tf.squad.features import check_lengths, squad_features
 from albert_tf.squad.metrics import has_references, is_chinese, v1_scores, v2_scores
-from albert_tf.squad.question_answerer import (
-    Answerer,
-    answer_file,
-    check_questions,
-    select_answers,
-)
 from albert_tf.squad.settings import SquadSettings
 from albert_tf.squad.task import SquadTask
 from albert_tf.tokenization.base import Tokenizer

@@ -45,8 +45,8 @@ from albert_tf.pretraining.record_checks import (
     check_sentence_pairs,
     explain_read_errors,
 )
+from albert_tf.squad.answerer import check_questions, read_plain_questions
 from albert_tf.squad.data import read_squad
-from albert_tf.squad.question_answerer import check_questions, read_plain_questions
 from albert_tf.token_classification.data import lines_with_predictions, read_sentences
 from albert_tf.token_classification.labels import recognize_scheme
 from albert_tf.tokenization.loading import tokenizer_from_files

@@ -6,7 +6,7 @@ import json
 import pytest
 
 from albert_tf.data.streams import read_lines
-from albert_tf.squad.question_answerer import PlainQuestion, read_plain_questions
+from albert_tf.squad.answerer import PlainQuestion, read_plain_questions
 
 QUESTIONS = [
     PlainQuestion("first", "Ein Text.\n\u2028Zwei\x0b", "Wer?"),

@@ -7,9 +7,10 @@ from types import SimpleNamespace
 import pytest
 
 from albert_tf.data import streams
-from albert_tf.squad import answers, question_answerer
+from albert_tf.squad import answerer as answering
+from albert_tf.squad import answers
+from albert_tf.squad.answerer import Answerer, PlainQuestion, answer_file, check_questions
 from albert_tf.squad.answers import AnswerSettings
-from albert_tf.squad.question_answerer import Answerer, PlainQuestion, answer_file, check_questions
 from tests.unit.squad.table_predictor import LENGTH, TablePredictor
 
 STRIDE, QUERY = 11, 12
@@ -86,7 +87,7 @@ def test_answers_do_not_depend_on_groups_and_order(new_answerer, tmp_path, monke
     assert backwards == alone[::-1]
     monkeypatch.setattr(answers, "_QUESTIONS_AT_ONCE", 1)
     assert answered(new_answerer(version), as_lines(QUESTIONS), tmp_path) == alone
-    monkeypatch.setattr(question_answerer, "QUESTIONS_AT_ONCE", 2)
+    monkeypatch.setattr(answering, "QUESTIONS_AT_ONCE", 2)
     assert answered(new_answerer(version), as_lines(QUESTIONS), tmp_path) == alone
 
 
@@ -175,7 +176,7 @@ def test_answers_are_flushed_before_the_next_lines_are_read(
 
 def test_issues_are_logged_once_at_the_end(new_answerer, tmp_path, monkeypatch, caplog):
     caplog.set_level("INFO", logger="absl")
-    monkeypatch.setattr(question_answerer, "QUESTIONS_AT_ONCE", 2)
+    monkeypatch.setattr(answering, "QUESTIONS_AT_ONCE", 2)
     questions = [*QUESTIONS, *(PlainQuestion(f"e{i}", "", "the " * 40) for i in range(3))]
     answered(new_answerer(), as_lines(questions), tmp_path)
     assert [record.levelname for record in caplog.records] == ["INFO", "WARNING"]

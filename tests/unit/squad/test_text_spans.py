@@ -7,9 +7,9 @@ import pytest
 import tensorflow as tf
 
 from albert_tf.serving.tokenizer_graph import GraphTokenizer
+from albert_tf.squad.answerer import Answerer, PlainQuestion
 from albert_tf.squad.answers import AnswerSettings
 from albert_tf.squad.export import GraphAnswerer
-from albert_tf.squad.question_answerer import Answerer, PlainQuestion
 from tests.unit.squad.table_predictor import LENGTH, TablePredictor
 from tests.unusual_texts import UNUSUAL_TEXTS
 

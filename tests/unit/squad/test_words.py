@@ -5,8 +5,8 @@ import unicodedata
 import numpy as np
 import pytest
 
+from albert_tf.squad.answerer import Answerer, PlainQuestion
 from albert_tf.squad.answers import AnswerSettings
-from albert_tf.squad.question_answerer import Answerer, PlainQuestion
 from albert_tf.squad.words import whole_words
 from tests.unit.squad.table_predictor import LENGTH, TablePredictor
 from tests.unusual_texts import UNUSUAL_TEXTS
