@@ -31,7 +31,7 @@ from albert_tf.data.files import (
     reason_of,
     write_file,
 )
-from albert_tf.data.strict_json import JsonError, JsonValue, read_json, shown
+from albert_tf.data.strict_json import JsonValue, read_json, shown
 
 HDF5_FILE = "tf_model.h5"
 SAFETENSORS = "model.safetensors"
@@ -99,12 +99,8 @@ def open_tensors(path: str) -> Tensors:
 
 
 def _open_shards(path: str) -> Tensors:
-    folder = os.path.dirname(path)
-    try:
-        entries = read_content(path)["weight_map"].members()
-        files = {_torch_name(name): file.text() for name, file in entries.items()}
-    except JsonError as error:
-        raise DamagedError(str(error)) from error
+    folder, entries = os.path.dirname(path), read_content(path)["weight_map"].members()
+    files = {_torch_name(name): file.text() for name, file in entries.items()}
     shards = {}
     for file in sorted(set(files.values())):
         if file != os.path.basename(file) or file.endswith(INDEX_ENDING):

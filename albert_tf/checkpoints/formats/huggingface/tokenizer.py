@@ -28,6 +28,7 @@ from albert_tf.checkpoints.formats.huggingface.tensors import read_content
 from albert_tf.checkpoints.formats.huggingface.tokenizer_writing import (
     SENTENCEPIECE_FILE,
     WORDPIECE_FILE,
+    added_token,
     tokenizer_json,
     vocabulary_lines,
 )
@@ -59,10 +60,6 @@ _CLASSES = re.compile(r"((Albert|Auto|Bert|DistilBert|Electra)Tokenizer(Fast)?|\
 # Settings of `tokenizer_config.json` that do not change a `tokenizer.json`, with the usual values.
 _SETTINGS = {"do_basic_tokenize": True, "never_split": [], "remove_space": True}
 _SETTINGS |= {"sp_model_kwargs": {}, "add_prefix_space": True}
-_ADDED = {
-    **dict.fromkeys(("single_word", "lstrip", "rstrip", "special"), False),
-    "normalized": True,
-}
 
 
 class _Files:
@@ -189,7 +186,9 @@ def _read(files: _Files) -> StoredTokenizer:
             return replace(stored, files=(), note=note)
         rules = _unusual_rules(own, files.config, files.words)
         if rules is None:
-            return files.stored(stored.files, files.rules, *_unusual_settings(files.config))
+            values = ((k, usual, files.config.get(k)) for k, usual in _SETTINGS.items())
+            unusual = [f"{k}={v!r}" for k, usual, v in values if v not in (None, usual)]
+            return files.stored(stored.files, files.rules, *unusual)
         json_path = store_tokenizer(JSON_FILE, json.dumps(rules).encode())
     return _compared(files, stored.files, read_library_tokenizer(json_path))
 
@@ -225,11 +224,6 @@ def _compared(files: _Files, paths: Sequence[str], library: LibraryTokenizer) ->
     return files.of_library(library, paths, unusual)
 
 
-def _unusual_settings(config: Mapping[str, Any]) -> list[str]:
-    values = {key: config.get(key) for key in _SETTINGS}
-    return [f"{k}={v!r}" for k, v in values.items() if v not in (None, _SETTINGS[k])]
-
-
 def _is_written_from(own: Tokenizer, rules: Mapping[str, Any]) -> bool:
     """Returns whether this package wrote a `tokenizer.json`, whose ids are then equal."""
     with suppress(UserError):
@@ -254,7 +248,7 @@ def _unusual_rules(
         rules["normalizer"] |= {"strip_accents": accents, "lowercase": own.do_lower_case}
         rules["pre_tokenizer"] = {"type": "BertPreTokenizer"}
     tokens = sorted(words.items(), key=lambda pair: pair[1])
-    rules["added_tokens"] += [{"id": i, "content": word, **_ADDED} for word, i in tokens]
+    rules["added_tokens"] += [added_token(i, word, "normalized") for word, i in tokens]
     return rules
 
 

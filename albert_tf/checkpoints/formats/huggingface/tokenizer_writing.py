@@ -125,7 +125,7 @@ def tokenizer_json(tokenizer: Tokenizer) -> Rules:
     "9,". Raises `ValueError` if the tokenizers library cannot reproduce the ids.
     """
     special = {tokenizer.pad_id, tokenizer.unk_id, tokenizer.cls_id, tokenizer.sep_id}
-    special.add(tokenizer.mask_id)
+    flags = {tokenizer.mask_id: ("special", "lstrip")}
     if isinstance(tokenizer, SentencePieceTokenizer):
         proto = messages.parse_model(tokenizer.model_proto, [*tokenizer.files, "The tokenizer"][0])
         special |= {i for i, p in enumerate(proto.pieces) if p.type == messages.CONTROL}
@@ -141,7 +141,10 @@ def tokenizer_json(tokenizer: Tokenizer) -> Rules:
         "version": "1.0",
         "truncation": None,
         "padding": None,
-        "added_tokens": [_added_token(tokenizer, i) for i in sorted(special)],
+        "added_tokens": [
+            added_token(i, tokenizer.tokens[i], *flags.get(i, ["special"]))
+            for i in sorted({*special, *flags})
+        ],
         "normalizer": normalizers,
         "pre_tokenizer": pretokenizers,
         "post_processor": _template(tokenizer),
@@ -331,10 +334,10 @@ def _escaped(character: str) -> str:
     return f"\\{character}" if character in r"[\]^-" else character
 
 
-def _added_token(tokenizer: Tokenizer, i: int) -> Rules:
-    no = dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized"), False)
-    is_mask = i == tokenizer.mask_id
-    return {"id": i, "content": tokenizer.tokens[i], **no, "lstrip": is_mask, "special": True}
+def added_token(i: int, token: str, *flags: str) -> Rules:
+    """Returns a token that the library finds before it splits a text, with those flags set."""
+    names = ("single_word", "lstrip", "rstrip", "normalized", "special")
+    return {"id": i, "content": token, **{name: name in flags for name in names}}
 
 
 def _template(tokenizer: Tokenizer) -> Rules:
