@@ -15,6 +15,7 @@ from albert_tf.checkpoints.formats import tf2_hub
 from albert_tf.checkpoints.formats.choose import open_model
 from albert_tf.checkpoints.formats.original import open_weights
 from albert_tf.checkpoints.loading import load_weights, read_model
+from albert_tf.checkpoints.signatures import HUB_INPUTS, ORIGINAL_INPUTS, POSITIONS
 from albert_tf.classification.export import export_classifier
 from albert_tf.config import AlbertConfig
 from albert_tf.labels import Labels
@@ -51,29 +52,20 @@ def copy(published, tmp_path):
     return shutil.copytree(published, tmp_path / "copy")
 
 
-def test_published_encoder_is_read(published):
+def test_outputs_equal_the_graphs_of_a_published_encoder(published, golden):
     stored = open_model(str(published))
     assert (stored.format, stored.config) == ("tf2_hub", CONFIG)
     assert stored.stored_tokenizer.files[0] == str(published / "assets" / "toy.model")
     assert stored.do_lower_case is True  # implied by its exporter
-
-
-def test_outputs_equal_the_graphs_of_a_published_encoder(published, golden):
     recorded = np.load(golden / "tf2_hub" / "outputs.npz")
     model = AlbertForPretraining(CONFIG, has_sentence_order_head=False)
     report = load_weights(model, str(published))
     assert sorted(report.mapped) == sorted(original_names(model))
     assert not report.ignored
     assert not report.missing
-    names = {
-        "input_ids": "input_word_ids",
-        "input_mask": "input_mask",
-        "segment_ids": "input_type_ids",
-        "masked_lm_positions": "masked_lm_positions",
-    }
-    outputs = model(
-        {name: recorded[theirs] for name, theirs in names.items()}, output_hidden_states=True
-    )
+    names = zip(ORIGINAL_INPUTS, HUB_INPUTS, strict=True)
+    inputs = {name: recorded[theirs] for name, theirs in [*names, (POSITIONS, POSITIONS)]}
+    outputs = model(inputs, output_hidden_states=True)
     pairs = [(outputs[name], recorded[name]) for name in ("pooled_output", "sequence_output")]
     pairs.append((outputs["masked_lm_logits"], recorded["mlm_logits"]))
     pairs += zip(outputs["encoder_outputs"], recorded["encoder_outputs"], strict=True)
@@ -81,8 +73,13 @@ def test_outputs_equal_the_graphs_of_a_published_encoder(published, golden):
         np.testing.assert_allclose(found, expected, rtol=0, atol=1e-5)
 
 
-def test_configuration_without_keras_metadata(copy):
-    (copy / "keras_metadata.pb").unlink()
+def test_configuration_without_metadata_or_with_exact_gelu(copy):
+    metadata = copy / "keras_metadata.pb"
+    # The exact GELU of Keras, by a name as long as the other: a protocol buffer counts bytes.
+    metadata.write_bytes(metadata.read_bytes().replace(b'"Text>gelu"', b'"gelu"     '))
+    with pytest.raises(LoadError, match=r"copy.*activation must be .*Received: 'gelu'"):
+        tf2_hub.read(str(copy))
+    metadata.unlink()
     stored = tf2_hub.read(str(copy))
     no_dropout = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
     assert stored.config == CONFIG.replace(**no_dropout)
@@ -123,14 +120,6 @@ def test_keras_model_around_an_encoder_is_read(tmp_path):
     report = load_weights(trained, str(tmp_path))
     assert report.ignored == ["dense/kernel"]
     np.testing.assert_equal(weights_of(trained), values)
-
-
-def test_exact_gelu_is_rejected(copy):
-    metadata = copy / "keras_metadata.pb"
-    # The exact GELU of Keras, by a name as long as the other: a protocol buffer counts bytes.
-    metadata.write_bytes(metadata.read_bytes().replace(b'"Text>gelu"', b'"gelu"     '))
-    with pytest.raises(LoadError, match=r"copy.*activation must be .*Received: 'gelu'"):
-        tf2_hub.read(str(copy))
 
 
 def test_other_models_are_rejected(tmp_path):
