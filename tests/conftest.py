@@ -5,6 +5,7 @@ import gc
 import os
 import random
 import signal
+import sys
 from pathlib import Path
 
 # Set before TensorFlow is imported, so that it does not log the features of the CPU.
@@ -13,6 +14,8 @@ os.environ.setdefault("CUDA_VISIBLE_DEVICES", "-1")
 
 import numpy as np
 import pytest
+
+from tests import programs
 
 GOLDEN = Path(__file__).parent / "golden" / "data"
 
@@ -29,7 +32,10 @@ for number, handler in (
 def pytest_configure(config):
     """Imports TensorFlow, except in the process that only distributes tests to other processes."""
     if config.getoption("dist", "no") != "no":
+        # These processes have imported TensorFlow when they start.
+        config.option.tx = [f"popen//python={programs.warm_python()}"] * len(config.option.tx)
         return
+    sys.executable = os.path.join(sys.prefix, "bin", "python")
     with contextlib.suppress(ImportError):
         import triton  # noqa: F401  (of PyTorch: imported after TensorFlow, it crashes the process)
     import tensorflow as tf

@@ -13,7 +13,6 @@ import subprocess
 import sys
 import tempfile
 import time
-import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,6 +23,8 @@ from tests import warm_python as warm
 ROOT = Path(__file__).parents[1]
 TIMEOUT = 900.0  # seconds until a test that hangs fails; busy machines are slow
 _JOBS = ("pretraining", "classification", "token_classification", "squad", "multiple_choice")
+
+_FOLDER = "ALBERT_TF_TEST_PROGRAMS"  # environment variable of a test run
 
 _numbers = itertools.count()
 
@@ -166,19 +167,14 @@ def _server(name: str) -> Path:
 @functools.cache
 def _servers() -> Path:
     """Starts the servers once for all processes of a test run. Returns their folder."""
-    run, process = os.environ.get("PYTEST_XDIST_TESTRUNUID"), os.getpid()
-    if run:
-        process = os.getppid()  # which starts the processes that run the tests
-    folder = Path(tempfile.gettempdir(), f"albert_tf-{run or uuid.uuid4().hex}")
-    try:
-        folder.mkdir()
-    except FileExistsError:
-        return folder
+    if folder := os.environ.get(_FOLDER):
+        return Path(folder)
+    folder = os.environ[_FOLDER] = tempfile.mkdtemp(prefix="albert_tf-")
     modules = [f"albert_tf.{job}.run" for job in _JOBS]
-    command = [sys.executable, warm.__file__, folder, process, ROOT, *modules]
+    command = [sys.executable, warm.__file__, folder, os.getpid(), ROOT, *modules]
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     subprocess.Popen(list(map(str, command)), stdin=subprocess.DEVNULL, cwd=ROOT, env=environment)
-    return folder
+    return Path(folder)
 
 
 def command_line(flags: Mapping[str, Any]) -> list[str]:

@@ -150,7 +150,7 @@ def _start(connection: socket.socket, executable: str) -> int:
     sys.stdin = os.fdopen(0)
     sys.executable = executable
     sys.path[:0] = [folder, *filter(None, environment.get("PYTHONPATH", "").split(os.pathsep))]
-    kind, *others = arguments
+    kind, *others = (argument for argument in arguments if argument != "-u")
     if kind == "-m":
         sys.argv = others
         runpy.run_module(others[0], run_name="__main__", alter_sys=True)
@@ -158,7 +158,7 @@ def _start(connection: socket.socket, executable: str) -> int:
         sys.argv = ["-c", *others[1:]]
         exec(others[0], {"__name__": "__main__"})
     else:
-        sys.argv = arguments
+        sys.argv = [kind, *others]
         runpy.run_path(kind, run_name="__main__")
     sys.exit()
 

@@ -15,7 +15,7 @@ from tests.programs import start_workers
 from tests.small_records import pretraining_columns, write_records
 from tests.small_training import forget_after
 
-STEPS, EVERY = 40, 8
+STEPS, EVERY = 24, 8
 EVEN_FILES, RECORDS = 6, 8  # six streams of eight records
 FLAGS = {
     "input_file": "even-*.tfrecord",
@@ -150,9 +150,9 @@ def test_another_number_of_workers_resumes_with_the_same_batches(run, two_worker
     assert f"at step {EVERY}" in printed
     assert "from the start" not in printed
     assert_close(read_checkpoint(one / f"model.ckpt-{STEPS}"), expected)
-    two = copy_until(3 * EVERY, one, tmp_path / "two")
+    two = copy_until(2 * EVERY, one, tmp_path / "two")
     for printed in train(run, two):
-        assert f"at step {3 * EVERY}" in printed
+        assert f"at step {2 * EVERY}" in printed
         assert "from the start" not in printed
     assert_close(read_checkpoint(two / f"model.ckpt-{STEPS}"), expected)
 
