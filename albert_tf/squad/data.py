@@ -18,7 +18,7 @@ WANTED = (
     'such as [{"text": "...", "answer_start": 0}]'
 )
 _NESTED = ("paragraphs", "qas")
-_MARKS = {"true": True, "1": True, "false": False, "0": False, "": False}
+_MARKS = {"true": True, "1": True, "false": False, "0": False}
 
 Answers = tuple[tuple[str, int], ...]
 
@@ -112,15 +112,16 @@ def _located(answers: JsonValue | None, starts: JsonValue | None) -> Answers:
 
     The answers are an object or a text, a list of them, or an object of lists as in `datasets`.
     """
-    if answers is None or answers.value == "":
+    if answers is None:
         return ()
     rows = answers.elements() if isinstance(answers.value, list) else [answers]
     if all(isinstance(row.value, str) for row in rows):
-        given = {} if starts is None or starts.value == "" else {"answer_start": starts.value}
+        given = {} if starts is None else {"answer_start": starts.value}
         rows = [JsonValue({"text": answers.value, **given}, answers.where, answers.keys)]
     found = []
     for row in rows:
-        table = rows_of(row.value)
+        members = row.value.items() if isinstance(row.value, dict) else ()
+        table = rows_of({k: v for k, v in members if isinstance(v, list)} or row.value)
         for answer in [row] if table is None else JsonValue(table, row.where, row.keys).elements():
             start = find_value(answer, _START)
             text = (find_value(answer, _TEXT) or answer["text"]).whole_text()
@@ -130,18 +131,20 @@ def _located(answers: JsonValue | None, starts: JsonValue | None) -> Answers:
 
 def _question_rows(path: str) -> Rows:
     """Returns a row per question. In JSON files, the number of a row is the id of its question."""
-    is_json = not path.lower().endswith((".csv", ".tsv"))
-    rows = read_rows(path, kind=JSON_LINES if is_json else None, wanted=WANTED)
-    if is_json:
-        found: Iterable[Row] = rows.rows
-        if any(key in rows.columns for key in _NESTED):
-            found = [*found]
-            keys = (row.value for _, row, _ in _each_question(found))
-            rows.columns = [*dict.fromkeys(chain.from_iterable(keys))]
-        if not rows.columns:
-            problem = UserError(f"{path} contains no question. Expected: {WANTED}.")
-            raise next((error for *_, error in _each_question(found) if error), problem)
-        rows.rows, rows.report.unit = _each_question(found), "id"
+    if path.lower().endswith((".csv", ".tsv")):
+        rows = read_rows(path)
+        rows.rows = map(_without_empty_cells, rows.rows)
+        return rows
+    rows = read_rows(path, kind=JSON_LINES, wanted=WANTED)
+    found: Iterable[Row] = rows.rows
+    if any(key in rows.columns for key in _NESTED):
+        found = [*found]
+        keys = (row.value for _, row, _ in _each_question(found))
+        rows.columns = [*dict.fromkeys(chain.from_iterable(keys))]
+    if not rows.columns:
+        problem = UserError(f"{path} contains no question. Expected: {WANTED}.")
+        raise next((error for *_, error in _each_question(found) if error), problem)
+    rows.rows, rows.report.unit = _each_question(found), "id"
     return rows
 
 
@@ -151,6 +154,11 @@ def _rows_in_memory(name: str, examples: Sequence[Mapping[str, Any]]) -> Rows:
         for number, row in enumerate(examples, 1)
     )
     return Rows(name, "a list", [*examples[0]], rows, "number")
+
+
+def _without_empty_cells(row: Row) -> Row:
+    cells = row[1].value.items()
+    return row[0], JsonValue({name: cell for name, cell in cells if cell}, row[1].where), row[2]
 
 
 def _each_question(rows: Iterable[Row]) -> Iterator[Row]:
@@ -192,7 +200,7 @@ def read_squad(
     contexts: dict[str, int] = {}
 
     def make(index: int, number: object, **row: Any) -> Question:
-        qas_id = str(index + 1 if row["id"] in (None, "") else row["id"])
+        qas_id = str(index + 1 if row["id"] is None else row["id"])
         answers, is_impossible = _located(row["answers"], row["starts"]), bool(row["is_impossible"])
         if is_training and not is_impossible:
             where = f"{path}: the question with the {report.unit} {str(number)[:60]!r}"

@@ -62,10 +62,6 @@ LAYOUTS = {
     },
     "flat.json": [
         {**ROW, "answer_text": "a river", "answer_start": 12},
-        {**OTHER, "answer_text": "Lisbon", "answer_start": 21},
-    ],
-    "dotted.json": [
-        {**ROW, "answers.text": ["a river"], "answers.answer_start": [12]},
         {**OTHER, "answers.text": ["Lisbon"], "answers.answer_start": [21]},
     ],
     "marks.json": [

@@ -21,68 +21,64 @@ CASES = json.loads(Path(__file__).with_name("conlleval.json").read_text("utf-8")
 
 
 def sentences(*texts: str) -> list[Sentence]:
-    """Returns sentences with these labels, separated by blank lines in a file."""
+    """Returns sentences with these labels, if any, separated by blank lines in a file."""
     found, line = [], 1
     for text in texts:
-        labels = tuple(text.split())
-        lines = range(line, line + len(labels))
-        found.append(Sentence(f"t.conll:{line}", ("w",) * len(labels), labels, lines=lines))
-        line += len(labels) + 1
+        labels = tuple(text.split()) or None
+        words = ("w",) * len(labels or "a")
+        lines = range(line, line + len(words))
+        found.append(Sentence(f"t.conll:{line}", words, labels, lines=lines))
+        line += len(words) + 1
     return found
 
 
-@pytest.mark.parametrize(
-    ("scheme", "texts"),
-    [
-        ("plain", ["DET NOUN PUNCT"]),
-        ("plain", ["NN -LRB- I PRP$"]),
-        ("plain", ["E-mail O Phone"]),
-        ("plain", ["B M E S"]),  # Chinese words
-        ("IOB1", ["I-PER I-PER O", "I-LOC B-LOC"]),
-        ("IOB2", ["O B-PER I-PER O", "B-LOC B-LOC"]),
-        ("IOB2", ["B-PER I-LOC O"]),  # I- after another type
-        ("IOB2", ["B I O"]),
-        ("IOB2", ["B-geo-loc I-geo-loc"]),
-        ("IOBES", ["S-PER O B-LOC I-LOC E-LOC"]),
-        ("IOBES", ["B E O S"]),
-        ("IOBES", ["S-PER O I-LOC E-LOC O E-LOC"]),  # without B-
-        ("IOBES", ["B-PER L-PER U-LOC O"]),  # BILOU
-        ("IOBES", ["B-PER M-PER E-PER S-LOC O"]),  # BMES
-        ("IOB2", ["b-PER i-PER o"]),
-        ("IOB2", ["B_PER I_PER O"]),
-        ("IOB2", ["B/PER I/PER O"]),
-        ("IOB2", ["PER-B PER-I O"]),
-        ("plain", ["NOUN_S VERB PUNCT"]),
-    ],
-)
-def test_schemes_are_recognized(scheme, texts):
-    assert recognize_scheme(sentences(*texts)) == scheme
+UNKNOWN = "are read as plain classes, not as entities"  # logged
+SCHEMES = [
+    (["DET NOUN PUNCT"], "plain", ""),
+    (["NN -LRB- I PRP$"], "plain", ""),
+    (["E-mail O Phone"], "plain", ""),
+    (["B M E S"], "plain", ""),  # Chinese words
+    (["I-PER I-PER O", "I-LOC B-LOC"], "IOB1", ""),
+    (["", "I-PER O"], "IOB1", ""),
+    (["O B-PER I-PER O", "B-LOC B-LOC"], "IOB2", ""),
+    (["B-PER I-LOC O"], "IOB2", ""),  # I- after another type
+    (["B I O"], "IOB2", ""),
+    (["B-geo-loc I-geo-loc"], "IOB2", ""),
+    (["S-PER O B-LOC I-LOC E-LOC"], "IOBES", ""),
+    (["B E O S"], "IOBES", ""),
+    (["S-PER O I-LOC E-LOC O E-LOC"], "IOBES", ""),  # without B-
+    (["B-PER L-PER U-LOC O"], "IOBES", ""),  # BILOU
+    (["B-PER M-PER E-PER S-LOC O"], "IOBES", ""),  # BMES
+    (["b-PER i-PER o"], "IOB2", ""),
+    (["B_PER I_PER O"], "IOB2", ""),
+    (["B/PER I/PER O"], "IOB2", ""),
+    (["PER-B PER-I O"], "IOB2", ""),
+    (["NOUN_S VERB PUNCT"], "plain", ""),
+    (["(PERSON* *) * (ORG)"], "plain", UNKNOWN),
+    (["PER-B PER-I LOC-B x"], "plain", UNKNOWN),
+    (["O B-PER O", "O NOUN"], ["'NOUN' (t.conll:6)"], ""),
+    (["B-PER", "O I-PER"], ["'B-PER' (t.conll:1)", "'I-PER' (t.conll:4)"], ""),
+    (["B-PER I-PER O S-LOC"], ["'I-PER' (t.conll:2)", "'S-LOC' (t.conll:4)"], ""),
+    (["B-PER B-"], ["'B-' (t.conll:2)"], ""),
+]
 
 
-def test_sentences_without_labels_are_ignored():
-    unlabelled = Sentence("t.conll:1", ("a", "b"))
-    assert recognize_scheme([unlabelled, *sentences("I-PER O")]) == "IOB1"
+@pytest.mark.parametrize(("texts", "outcome", "warning"), SCHEMES)
+def test_schemes_are_recognized(texts, outcome, warning, caplog):
+    """Errors name the labels in two schemes, and their lines."""
+    if isinstance(outcome, str):
+        assert recognize_scheme(sentences(*texts)) == outcome
+        assert warning in caplog.text
+    else:
+        with pytest.raises(ValueError, match="one scheme") as error:
+            recognize_scheme(sentences(*texts))
+        assert all(part in str(error.value) for part in outcome)
 
 
 @pytest.mark.parametrize("names", [("B-X", "PAD"), ("B-X", "B-")])
 def test_labels_of_a_model_in_two_schemes_are_rejected(names):
     with pytest.raises(ValueError, match=f"two schemes: .*'{names[-1]}' must be O"):
         scheme_of(names)
-
-
-@pytest.mark.parametrize(
-    ("texts", "named"),
-    [
-        (["O B-PER O", "O NOUN"], ["'NOUN' (t.conll:6)"]),
-        (["B-PER", "O I-PER"], ["'B-PER' (t.conll:1)", "'I-PER' (t.conll:4)"]),
-        (["B-PER I-PER O S-LOC"], ["'I-PER' (t.conll:2)", "'S-LOC' (t.conll:4)"]),
-        (["B-PER B-"], ["'B-' (t.conll:2)"]),
-    ],
-)
-def test_errors_name_the_lines_of_labels_in_two_schemes(texts, named):
-    with pytest.raises(ValueError, match="one scheme") as error:
-        recognize_scheme(sentences(*texts))
-    assert all(part in str(error.value) for part in named)
 
 
 @pytest.mark.parametrize(
@@ -102,12 +98,6 @@ def test_one_percent_of_the_words_may_violate_the_scheme(scheme, right, slip, na
     )
     with pytest.raises(ValueError, match="two schemes"):
         recognize_scheme(sentences(*[right] * 99, *[slip] * 4))
-
-
-@pytest.mark.parametrize("text", ["(PERSON* *) * (ORG)", "PER-B PER-I LOC-B x"])
-def test_labels_of_unknown_schemes_are_logged(text, caplog):
-    assert recognize_scheme(sentences(text)) == "plain"
-    assert "are read as plain classes, not as entities" in caplog.text
 
 
 @pytest.mark.parametrize(
