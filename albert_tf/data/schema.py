@@ -12,7 +12,7 @@ from typing import Any, Final, Generic, TypeVar
 from absl import logging
 
 from albert_tf.data.errors import UserError, visible
-from albert_tf.data.rows import Rows, value_at
+from albert_tf.data.rows import Rows, find_value
 from albert_tf.data.splits import TEST
 from albert_tf.data.strict_json import JsonError, JsonValue, listed
 
@@ -43,7 +43,7 @@ def as_is(value: JsonValue) -> JsonValue:
 class Field:
     """A value of each row: the names of its column, and how it is read.
 
-    The first name that exists is used; case is ignored if there is no exact match with the first.
+    The first name with a value is used. Case is ignored if there is no exact match of a name.
     """
 
     names: Sequence[str]  # in this package, then in other data sets
@@ -53,27 +53,30 @@ class Field:
     is_pattern: bool = False  # the name is a regular expression for one or several columns
 
     def find(self, columns: Sequence[str]) -> list[str]:
-        """Returns the columns of a file that this field reads; several are an error or a list."""
+        """Returns the columns of a file that this field reads, in the order of the names."""
         if self.is_pattern:
             return sorted(name for name in columns if re.fullmatch(self.names[0], name))
-        if self.names[0] in columns:
-            return [name for name in columns if name == self.names[0]]
         found: list[str] = []
         for name in self.names:
-            if self.setting or not found:
-                found += [column for column in columns if column.lower() == name.lower()]
+            exact = [column for column in columns if column == name]
+            if exact and self.setting and name == self.names[0]:
+                return exact
+            similar = [column for column in columns if column.lower() == name.lower()]
+            found += similar if self.setting else exact or similar
         return found
 
     def is_found(self, columns: Sequence[str]) -> bool:
         """Returns whether the field can read the result of `find`."""
-        return len(columns) == 1 or (self.is_pattern if columns else not self.is_required)
+        if not columns:
+            return not self.is_required
+        return len(columns) == (1 if self.setting else len({*columns}))
 
     def value(self, row: JsonValue, name: str, columns: Sequence[str]) -> Any:
         """Returns the value of a row, given the name of the field and the result of `find`."""
-        if len(columns) > 1:
+        if self.is_pattern and len(columns) > 1:
             found = [row.value[column] for column in columns if column in row.value]
             return self.read(JsonValue(found, row.where, name))
-        value = value_at(row, columns[0]) if columns else None
+        value = find_value(row, columns)
         if value is not None:
             return self.read(value)
         if self.is_required and self.read is not as_is:
