@@ -228,6 +228,8 @@ def read_squad(
             report.add(unanswerable, question.qas_id)
         ids.add(question.qas_id)
         questions.append(question)
+    if not questions:
+        raise UserError(f"{path} contains no question. Its columns: {listed(rows.columns)}.")
     if is_training and all(question.is_impossible for question in questions):
         raise UserError(
             f"{path}: no question has an answer, so there is nothing to learn. Train on a file "

@@ -115,30 +115,23 @@ def read_sentences(
 
 
 def recognize_kind(path: str, labels: Collection[str], label_column: int) -> str:
-    """Returns how a file to predict is read: as `TEXTS`, `COLUMNS`, or in a format of rows.
+    """Returns how a file to predict is read: as `TEXTS`, `COLUMNS`, or in a format of tables.
 
-    The extension decides; .txt files contain texts, one per line. Raises ValueError if there is no
-    extension, or if most lines of a .txt file contain tabs or known labels.
+    The extension decides. Files with the extension .txt or without one contain texts, one per line,
+    unless most lines are rows: they contain a tab, a known label, or a single word.
     """
     name = path.rpartition("/")[2].lower()
-    if "." not in name:
-        raise UserError(
-            f"{path} needs a file name extension: .txt for texts, one per line; .conll for columns "
-            "of words; .jsonl for JSON Lines."
-        )
-    if not name.endswith(".txt"):
+    if "." in name and not name.endswith(".txt"):
         return _kind_of(path)
     lines = [line for _, line in islice(_lines(path), _LINES_TO_CHECK) if line.strip(_BLANKS)]
-    cells = [cell for line in lines for cell in line.split()[label_column:][:1]]
-    num_rows = sum(cell in labels for cell in cells)
-    if any(line.startswith(_DOCUMENT) for line in lines) or 2 * max(
-        num_rows, sum("\t" in line for line in lines)
-    ) > len(lines):
-        raise UserError(
-            f"{path} contains columns. Files to predict with the extension .txt contain texts, one "
-            "per line. Rename it to end in .conll."
-        )
-    return TEXTS
+    are_rows = [
+        "\t" in line
+        or any(cell in labels for cell in line.split()[label_column:][:1])
+        or len(split_words(line)) == 1
+        for line in lines
+    ]
+    is_document = any(line.startswith(_DOCUMENT) for line in lines)
+    return COLUMNS if is_document or 2 * sum(are_rows) > len(lines) else TEXTS
 
 
 class _Line(NamedTuple):

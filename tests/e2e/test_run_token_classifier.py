@@ -83,8 +83,8 @@ def test_numbers_instead_of_words_are_logged(tmp_path, golden, caplog):
     flags = run.flags(do_train=True, train_file=path, dry_run=True)
     with caplog.at_level("INFO", logger="absl"):
         run_token_classification(TokenClassificationSettings(**flags))
-    assert f"Reading {path} as columns (token_column=0, label_column=-1)" in caplog.text
-    assert "the words are the numbers 1, 2, 3, ... Is `token_column`=0" in caplog.text
+    assert f"Reading {path} as columns (`token_column`=0, `label_column`=-1)" in caplog.text
+    assert "the words are numbers. Is `token_column`=0" in caplog.text
 
 
 @pytest.mark.slow
