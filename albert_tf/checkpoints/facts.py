@@ -16,7 +16,7 @@ from absl import logging
 from albert_tf.checkpoints.errors import LoadError
 from albert_tf.config import GROWING, AlbertConfig
 from albert_tf.data.errors import UserError
-from albert_tf.data.strict_json import shown
+from albert_tf.data.strict_json import parse_json, shown
 from albert_tf.data.tfrecord import RecordError
 
 ANY = "any"  # value of a fact that agrees with all values
@@ -188,7 +188,7 @@ def config_facts(config: AlbertConfig) -> dict[str, Any]:
 def changed_settings(settings: Sources, meeting: Meeting) -> list[str]:
     """Describes the contradictions of settings, which are compared as they are stored in JSON."""
     texts = {where: json.dumps(values, default=str) for where, values in settings.items()}
-    facts = {where: _leaves(json.loads(text)) for where, text in texts.items()}
+    facts = {where: _leaves(parse_json(text, where)) for where, text in texts.items()}
     return [one.text for one in compare(facts, meeting)]
 
 

@@ -231,7 +231,7 @@ def test_batches_in_bfloat16_that_are_computed_at_once(directories, monkeypatch)
     classifier = TextClassifier.load(directory, precision="bfloat16", batch_size=2)
     rng = np.random.default_rng(0)
     texts = [
-        " ".join(rng.choice(["the", "cat", "sat", "mat"], rng.integers(1, 9))) for _ in range(20)
+        " ".join(rng.choice(["the", "cat", "sat", "mat"], rng.integers(1, 9))) for _ in range(60)
     ]
     with monkeypatch.context() as patch:
         patch.setattr(RoundedModel, "__call__", first_two_meet)
