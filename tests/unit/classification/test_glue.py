@@ -7,7 +7,6 @@ import pytest
 
 from albert_tf.classification.data import GlueData
 from albert_tf.data.splits import DEV, TEST, TRAIN
-from albert_tf.finetuning.texts import TextExample
 from albert_tf.glue import GLUE_TASKS
 
 
@@ -15,11 +14,6 @@ def write(folder: Path, name: str, lines: Sequence[str]) -> None:
     path = folder / name
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes("".join(f"{line}\n" for line in lines).encode())
-
-
-def read(folder: Path, task: str, split: str, name: str, lines: Sequence[str]) -> list[TextExample]:
-    write(folder, name, lines)
-    return GlueData(task, str(folder)).read(split)
 
 
 def test_task_names_are_accepted_in_any_form():
@@ -57,45 +51,37 @@ def test_metrics_and_submission_files_of_all_tasks():
     assert files == "CoLA MNLI-m MNLI-mm MRPC RTE SST-2 STS-B QQP QNLI WNLI AX"
 
 
-@pytest.mark.parametrize("folder", ["SST-2", "sst-2", "SST2"])
-def test_data_dir_is_the_root_or_the_folder_of_the_task(folder, tmp_path):
-    write(tmp_path, f"{folder}/dev.tsv", ["sentence\tlabel", "good\t1", "bad\t0"])
-    for data_dir in (tmp_path, f"{tmp_path}/", tmp_path / folder):
-        data = GlueData("SST-2", str(data_dir))
-        assert data.file(DEV) == str(tmp_path / folder / "dev.tsv")
-        assert data.file(TRAIN) == str(tmp_path / folder / "train.tsv")
-        assert [example.guid for example in data.read(DEV)] == ["dev-1", "dev-2"]
-
-
-def test_data_dir_may_have_a_scheme_or_any_name(tmp_path):
-    write(tmp_path, "sst-2/dev.tsv", ["sentence\tlabel", "good\t1"])
-    write(tmp_path, "mine/train.tsv", ["sentence\tlabel", "good\t1"])
-    assert GlueData("sst-2", str(tmp_path / "mine")).file(TEST) == str(tmp_path / "mine/test.tsv")
-    for data_dir in (f"file://{tmp_path}", f"file://{tmp_path}/sst-2"):
-        data = GlueData("sst-2", data_dir)
-        assert data.file(DEV) == f"file://{tmp_path}/sst-2/dev.tsv"
-        assert len(data.read(DEV)) == 1
-
-
-def test_the_directory_of_another_task_is_not_used(tmp_path):
-    """RTE and WNLI have the same columns, so the files alone do not differ."""
-    write(tmp_path, "WNLI/train.tsv", ["index\tsentence1\tsentence2\tlabel", "0\ta\tb\t1"])
-    with pytest.raises(ValueError, match=r"no file .*WNLI/RTE/train.tsv"):
-        GlueData("rte", str(tmp_path / "WNLI")).read(TRAIN)
-
-
-def test_missing_files_are_rejected(tmp_path):
-    (tmp_path / "MNLI").mkdir()
-    with pytest.raises(ValueError, match=r"MNLI/dev_mismatched.tsv'.*`task_name`=mismnli"):
-        GlueData("mismnli", str(tmp_path)).read(DEV)
-
-
 @pytest.mark.parametrize(
-    "name", ["diagnostic/diagnostic.tsv", "AX/diagnostic.tsv", "AX/test.tsv", "AX/AX.tsv"]
+    ("task", "split", "written", "data_dir", "expected"),
+    [
+        # The directory is the root, or the directory of the task in any spelling or of any name.
+        ("SST-2", DEV, "SST-2/dev.tsv", "{}", "{}/SST-2/dev.tsv"),
+        ("SST-2", DEV, "sst-2/dev.tsv", "{}/", "{}/sst-2/dev.tsv"),
+        ("SST-2", DEV, "SST2/dev.tsv", "{}/SST2", "{}/SST2/dev.tsv"),
+        ("sst-2", TRAIN, "mine/train.tsv", "{}/mine", "{}/mine/train.tsv"),
+        ("sst-2", DEV, "sst-2/dev.tsv", "file://{}", "file://{}/sst-2/dev.tsv"),
+        ("sst-2", DEV, "sst-2/dev.tsv", "file://{}/sst-2", "file://{}/sst-2/dev.tsv"),
+        # The diagnostic set has several possible paths.
+        ("ax", TEST, "diagnostic/diagnostic.tsv", "{}", "{}/diagnostic/diagnostic.tsv"),
+        ("ax", TEST, "AX/diagnostic.tsv", "{}", "{}/AX/diagnostic.tsv"),
+        ("ax", TEST, "AX/test.tsv", "{}", "{}/AX/test.tsv"),
+        ("ax", TEST, "AX/AX.tsv", "{}", "{}/AX/AX.tsv"),
+        # Missing files. RTE and WNLI have the same columns, so the files alone do not differ.
+        ("sst-2", TEST, "mine/train.tsv", "{}/mine", "!{}/mine/test.tsv"),
+        ("rte", TRAIN, "WNLI/train.tsv", "{}/WNLI", "!{}/WNLI/RTE/train.tsv"),
+        ("mismnli", DEV, "MNLI/dev.tsv", "{}", "!{}/MNLI/dev_mismatched.tsv"),
+    ],
 )
-def test_the_diagnostic_set_has_several_possible_paths(name, tmp_path):
-    lines = ["index\tsentence1\tsentence2", "0\ta b\tc"]
-    assert read(tmp_path, "ax", TEST, name, lines) == [TextExample("0", "a b", "c")]
+def test_files_are_found(task, split, written, data_dir, expected, tmp_path):
+    write(tmp_path, written, ["index\tsentence\tsentence1\tsentence2\tlabel", "7\ta\tb\tc\t1"])
+    data = GlueData(task, data_dir.format(tmp_path))
+    assert data.file(split) == expected.lstrip("!").format(tmp_path)
+    if expected[0] == "!":
+        with pytest.raises(ValueError, match=f"no file .*`task_name`={task}"):
+            data.read(split)
+        return
+    (example,) = data.read(split)
+    assert example.text_a == ("b" if task == "ax" else "a")
 
 
 PAIRS = "index|sentence1|sentence2"

@@ -113,21 +113,6 @@ def test_files_without_a_header(read):
     ]
 
 
-@pytest.mark.parametrize(
-    ("content", "problem"),
-    [
-        ("1\n", "line 3 .* too few columns: 1 instead of 2"),
-        ("1\t2\t3\n", "line 3 .* too many columns: 3 instead of 2"),
-        ("a\tb\n", "line 3 .* the header again"),
-    ],
-)
-def test_malformed_rows_have_a_problem(content, problem, read):
-    _, (number, row, error) = read("x.tsv", f"a\tb\n1\t2\n{content}").rows
-    assert (number, row.value["a"]) == (3, content[0])
-    with pytest.raises(ValueError, match=problem):
-        raise error
-
-
 BROKEN = {
     "empty": ("x.tsv", "\n \n", "x.tsv is empty"),
     "a blank cell": ("x.csv", '""\n', "x.csv is empty"),
