@@ -18,7 +18,8 @@ class GlueTask:
         labelled, unlabelled: columns of train and dev files, and of test files, in the order of
             GLUE: texts, "label", "index", or "-" for unused columns. There may be several orders.
         server_name: name of the task on GLUE's server. If empty, `folder`.
-        best_metric, metrics: see `GlueData`.
+        best_metric: score that selects the best checkpoint.
+        metrics: scores in addition to accuracy or mean squared error.
         dev_file, test_files: name of the dev file, and possible names of the test file.
         test_folders: directories of the test file. If empty, `folder`.
         has_header: whether train and dev files have a header.

@@ -156,15 +156,8 @@ class GlueData:
     column order is assumed. As in the original, the id of a row is its first column, or
     `<split>-<row>` in train and dev of CoLA, MRPC and SST-2, with rows counted from 0.
 
-    `data_dir` is GLUE's download directory, or the directory of the task.
-
-    Attributes:
-        name: the task in lower case.
-        labels: the classes, or a regression.
-        best_metric: score that selects the best checkpoint.
-        metrics: scores in addition to accuracy or mean squared error: any of "f1", "matthews",
-            "pearson", "spearman".
-        submission_file: name of the file for GLUE's server; `None` for other data.
+    `data_dir` is GLUE's download directory, or the directory of the task. For the attributes see
+    `GlueTask`; `name` is the task in lower case.
 
     Differs: the original assumes GLUE's column order, invents labels for test rows, and fails or
         reads wrong cells in rows of the wrong length.
@@ -279,25 +272,15 @@ class GlueData:
 
 
 class CustomData:
-    """Custom files, with the same attributes as `GlueData`.
+    """Custom files, with the same attributes as `GlueData`, see `ClassificationSettings`.
 
-    Columns are named, or numbered from 0 in files without a header. Train and dev rows without a
-    label (missing, null, "" or "-") are skipped. "-" is a class only if the training file also has
-    the label "+", or if the model was trained with it. The label column of a test file is optional
-    and ignored. With `multi_label`, a cell contains labels separated by "|", or a list in JSON, and
-    an empty cell or list is a text without labels. With several label columns, the name of each
-    column is a label, and its cells are 0 or 1, or false or true. An empty cell means 0.
+    "-" is a class only if the training file also has the label "+", or if the model was trained
+    with it. The label column of a test file is optional and ignored. If `text_b_column` is `None`,
+    the column "text_b" is used if it exists; "" selects single texts. Several label columns are
+    separated by "," or "|"; an empty cell means 0.
 
-    Args:
-        train_file, dev_file, test_file: paths. Only files that are read are needed.
-        text_a_column, text_b_column, label_column: names or numbers of columns. If `text_b_column`
-            is `None`, the column "text_b" is used if it exists. Pass "" to read single texts.
-            Several label columns are separated by "," or "|".
-        regression: whether labels are numbers.
-        labels: labels of a trained model. If `None`, the classes are read from the training file,
-            and sorted as numbers if all are numbers, otherwise by code points.
-        multi_label: whether a text has any number of labels.
-        threshold: see `Labels`.
+    `labels` are the labels of a trained model. If `None`, the classes are read from the training
+    file, and sorted as numbers if all are numbers, otherwise by code points.
 
     Raises:
         ValueError: columns or settings contradict each other, or the training file is invalid.
