@@ -18,7 +18,6 @@ WANTED = (
     'such as [{"text": "...", "answer_start": 0}]'
 )
 _NESTED = ("paragraphs", "qas")
-_MARKS = {"true": True, "1": True, "false": False, "0": False}
 
 Answers = tuple[tuple[str, int], ...]
 
@@ -33,8 +32,8 @@ def _answers(value: JsonValue) -> JsonValue:
 
 
 def _is_true(value: JsonValue) -> bool:
-    mark = _MARKS.get(str(value.value).lower())
-    return value.truth_value() if mark is None else mark
+    text = str(value.value).lower()
+    return text in ("true", "1") or (text not in ("false", "0") and value.truth_value())
 
 
 _TEXT = ("text", "answer_text")
@@ -130,21 +129,15 @@ def _located(answers: JsonValue | None, starts: JsonValue | None) -> Answers:
 
 
 def _question_rows(path: str) -> Rows:
-    """Returns a row per question. In JSON files, the number of a row is the id of its question."""
-    if path.lower().endswith((".csv", ".tsv")):
-        rows = read_rows(path)
-        rows.rows = map(_without_empty_cells, rows.rows)
-        return rows
-    rows = read_rows(path, kind=JSON_LINES, wanted=WANTED)
+    """Returns a row per question, whose number is its id. Empty cells of tables are missing."""
+    is_json = not path.lower().endswith((".csv", ".tsv"))
+    rows = read_rows(path, kind=JSON_LINES if is_json else None, wanted=WANTED)
     found: Iterable[Row] = rows.rows
     if any(key in rows.columns for key in _NESTED):
         found = [*found]
-        keys = (row.value for _, row, _ in _each_question(found))
-        rows.columns = [*dict.fromkeys(chain.from_iterable(keys))]
-    if not rows.columns:
-        problem = UserError(f"{path} contains no question. Expected: {WANTED}.")
-        raise next((error for *_, error in _each_question(found) if error), problem)
-    rows.rows, rows.report.unit = _each_question(found), "id"
+        keys = (row.value for _, row, _ in _each_question(found, is_json))
+        rows.columns = [*dict.fromkeys(chain.from_iterable(keys))] or [*_FIELDS]
+    rows.rows, rows.report.unit = _each_question(found, is_json), "id"
     return rows
 
 
@@ -156,12 +149,7 @@ def _rows_in_memory(name: str, examples: Sequence[Mapping[str, Any]]) -> Rows:
     return Rows(name, "a list", [*examples[0]], rows, "number")
 
 
-def _without_empty_cells(row: Row) -> Row:
-    cells = row[1].value.items()
-    return row[0], JsonValue({name: cell for name, cell in cells if cell}, row[1].where), row[2]
-
-
-def _each_question(rows: Iterable[Row]) -> Iterator[Row]:
+def _each_question(rows: Iterable[Row], is_json: bool) -> Iterator[Row]:
     count = 0
     for number, row, problem in rows:
         try:
@@ -169,9 +157,11 @@ def _each_question(rows: Iterable[Row]) -> Iterator[Row]:
                 raise problem
             for question in _unfolded(row):
                 count += 1
-                if question.keys:
-                    question = JsonValue(question.value, f"{question.where}: {question.keys}")
-                yield str(question.value.get("id", count)), question, None
+                values = question.value
+                if not is_json:
+                    values = {name: cell for name, cell in values.items() if cell}
+                where = f"{question.where}: {question.keys}" if question.keys else question.where
+                yield str(values.get("id", count)), JsonValue(values, where), None
         except UserError as error:
             yield number, row, error
 
@@ -229,7 +219,7 @@ def read_squad(
         ids.add(question.qas_id)
         questions.append(question)
     if not questions:
-        raise UserError(f"{path} contains no question. Its columns: {listed(rows.columns)}.")
+        raise UserError(f"{path} contains no question. Expected: {WANTED}.")
     if is_training and all(question.is_impossible for question in questions):
         raise UserError(
             f"{path}: no question has an answer, so there is nothing to learn. Train on a file "
