@@ -100,11 +100,11 @@ def test_words_and_labels_of_columns(read, content, options, expected):
 def test_conllu_comments_are_comments_at_any_number_of_columns(read, tmp_path, width):
     row = " ".join(["#newdoc", *"O" * (width - 1)])
     comments = ["# newdoc", "# newpar id = a b", "# sent_id = 1", "#  text[en] = a = b"]
-    content = "\n".join([*comments, row, "", *comments, row, ""])
-    assert [sentence.words for sentence in read(content)] == [("#newdoc",)] * 2
-    text = written(tmp_path / "t.conll", [(["X"], [1.0])] * 2)
-    assert text.splitlines()[:4] == comments
-    assert [s.words for s in read(text)] == [("#newdoc",)] * 2
+    text = "\n".join([*comments, row, "", *comments, row, ""])
+    for _ in range(2):
+        assert [sentence.words for sentence in read(text)] == [("#newdoc",)] * 2
+        text = written(tmp_path / "t.conll", [(["X"], [1.0])] * 2)
+        assert text.splitlines()[:4] == comments
 
 
 def test_rows_of_conllu_without_words_are_skipped(read, tmp_path):
@@ -205,16 +205,13 @@ def test_errors_name_the_file_and_the_problem(read, content, options, named):
 
 
 SPAN = {"start": 4, "end": 7, "label": "LOC"}
-OTHER_OBJECTS = {
+OFFSETS = {"id": 1, "label": "LOC", "start_offset": 4, "end_offset": 7}
+OBJECTS = {
     "tags": {"tokens": ["to", "NYC"], "ner_tags": ["O", "B-LOC"], "pos_tags": ["TO", "NNP"]},
     "words": {"words": ["to", "NYC"], "tags": ["O", "B-LOC"]},
     "doccano": {"id": 1, "text": "to  NYC", "label": [[4, 7, "LOC"]], "Comments": []},
     "old doccano": {"text": "to  NYC", "labels": [[4, 7, "LOC"]]},
-    "doccano with relations": {
-        "text": "to  NYC",
-        "entities": [{"id": 1, "label": "LOC", "start_offset": 4, "end_offset": 7}],
-        "relations": [],
-    },
+    "relations": {"text": "to  NYC", "entities": [OFFSETS], "relations": []},
     "Label Studio": {"text": "to  NYC", "label": [{**SPAN, "labels": ["LOC"], "label": None}]},
     "prodigy": {"text": "to  NYC", "tokens": [{"text": "to", "id": 0}], "spans": [SPAN]},
     "sentence": {"sentence": "to  NYC", "entities": [SPAN]},
@@ -224,34 +221,30 @@ TABLES = {
     "entities.csv": "text;entities\nto  NYC;[[4, 7, 'LOC']]\n",
     "columns.json": '{"tokens": [["to", "NYC"]], "labels": [["O", "B-LOC"]]}',
     "pandas.json": '{"words": {"0": ["to", "NYC"]}, "tags": {"0": ["O", "B-LOC"]}}',
+    **{f"{name}.json": json.dumps(value) for name, value in OBJECTS.items()},
+    **{f"{name} list.json": json.dumps([value], indent=1) for name, value in OBJECTS.items()},
+    **{f"{name} lines.json": f"{json.dumps(value)}\n" * 2 for name, value in OBJECTS.items()},
 }
 
 
-@pytest.mark.parametrize("name", OTHER_OBJECTS)
-def test_objects_of_other_tools_are_read(name, read):
-    value = OTHER_OBJECTS[name]
-    for content in (json.dumps(value), json.dumps([value], indent=1), f"{json.dumps(value)}\n" * 2):
-        assert words_and_labels(read(content, "t.json"))[-1] == ("to|NYC", "O|B-LOC")
-
-
 @pytest.mark.parametrize("name", TABLES)
-def test_tables_are_read(name, read):
-    assert words_and_labels(read(TABLES[name], name)) == [("to|NYC", "O|B-LOC")]
+def test_rows_of_other_tools_are_read(name, read):
+    assert words_and_labels(read(TABLES[name], name))[-1] == ("to|NYC", "O|B-LOC")
 
 
 LABELLED = '{"tokens": ["a"], "labels": ["O"]}\n'
 
 
-@pytest.mark.parametrize(
-    ("name", "row", "bad", "problem"),
-    [
-        ("t.conll", "a O\n", "b O O\n", "malformed values"),
-        ("t.tsv", "a\tO\n", "b\t\n", "malformed values"),
-        ("t.jsonl", LABELLED, '{"tokens"\n', "malformed values"),
-        ("t.jsonl", LABELLED, '{"tokens": ["a"], "labels": [0]}\n', "malformed values"),
-        ("t.jsonl", LABELLED, '{"tokens": ["b"]}\n', "no label"),
-    ],
-)
+SKIPPED = [
+    ("t.conll", "a O\n", "b O O\n", "malformed values"),
+    ("t.tsv", "a\tO\n", "b\t\n", "malformed values"),
+    ("t.jsonl", LABELLED, '{"tokens"\n', "malformed values"),
+    ("t.jsonl", LABELLED, '{"tokens": ["a"], "labels": [0]}\n', "malformed values"),
+    ("t.jsonl", LABELLED, '{"tokens": ["b"]}\n', "no label"),
+]
+
+
+@pytest.mark.parametrize(("name", "row", "bad", "problem"), SKIPPED)
 def test_skipped_rows_are_logged(read, caplog, name, row, bad, problem):
     sentences = read(row * 50 + bad + row * 49, name, needs_labels=True)
     assert sum(len(sentence.words) for sentence in sentences) == 99
