@@ -124,27 +124,9 @@ def test_lone_surrogates_do_not_move_offsets(new_answerer, tmp_path):
     assert any("\ufffd" in found["answer"] for entry in objects for found in entry["n_best"])
 
 
-def test_truncated_questions_are_counted(new_answerer, tokenizer):
-    texts = {number: " ".join(["the"] * number) for number in (QUERY - 1, QUERY, QUERY + 1, 40)}
-    assert [len(tokenizer.encode(text)) for text in texts.values()] == list(texts)
-    answerer = new_answerer()
-    answerer.answer_group([PlainQuestion(n, "the world " * 50, text) for n, text in texts.items()])
-    assert answerer.cut_questions == [str(QUERY + 1), "40"]
-
-
-@pytest.mark.parametrize(
-    ("bad", "message"),
-    [
-        (b'{"context": "a"}', r"line 3: question is missing"),
-        (b"{]", r"JSON: .* line 3"),
-        (b'"\xe9"', r"line 3 .*0xe9"),
-    ],
-)
-def test_errors_name_the_line(
-    new_answerer, tokenizer, tmp_path, monkeypatch, capsysbinary, bad, message
-):
+def test_errors_name_the_line(new_answerer, tokenizer, tmp_path, monkeypatch, capsysbinary):
     monkeypatch.setattr(streams, "_LINES_AT_ONCE", 1)
-    data = as_lines(QUESTIONS[:2]) + bad + b"\n" + as_lines(QUESTIONS[2:])
+    data, message = as_lines(QUESTIONS[:2]) + b'"\xe9"\n' + as_lines(QUESTIONS[2:]), "line 3 .*0xe9"
     source, output = tmp_path / "questions.jsonl", tmp_path / "answers.jsonl"
     source.write_bytes(data)
     with pytest.raises(ValueError, match=rf"questions\.jsonl.*{message}"):
@@ -174,12 +156,16 @@ def test_answers_are_flushed_before_the_next_lines_are_read(
     assert written == [0, 1, 1, 1, 1, 1]
 
 
-def test_issues_are_logged_once_at_the_end(new_answerer, tmp_path, monkeypatch, caplog):
+def test_truncated_questions_are_logged_once_at_the_end(
+    new_answerer, tokenizer, tmp_path, monkeypatch, caplog
+):
     caplog.set_level("INFO", logger="absl")
     monkeypatch.setattr(answering, "QUESTIONS_AT_ONCE", 2)
-    questions = [*QUESTIONS, *(PlainQuestion(f"e{i}", "", "the " * 40) for i in range(3))]
+    texts = {number: " ".join(["the"] * number) for number in (QUERY - 1, QUERY, QUERY + 1, 40)}
+    assert [len(tokenizer.encode(text)) for text in texts.values()] == list(texts)
+    questions = [*QUESTIONS, *(PlainQuestion(f"e{n}", "", text) for n, text in texts.items())]
     answered(new_answerer(), as_lines(questions), tmp_path)
     assert [record.levelname for record in caplog.records] == ["INFO", "WARNING"]
-    assert "Answered 8 questions" in caplog.messages[0]
-    assert "rows=3" in caplog.messages[1]
-    assert "(ids e0, e1, e2)" in caplog.messages[1]
+    assert "Answered 9 questions" in caplog.messages[0]
+    assert "rows=2" in caplog.messages[1]
+    assert f"(ids e{QUERY + 1}, e40)" in caplog.messages[1]
