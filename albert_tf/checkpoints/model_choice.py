@@ -252,12 +252,6 @@ def _choose_tokenizer(
         chosen = first.required_tokenizer
     else:
         return None
-    # Fewer tokens than embeddings are usual in a model, but not in another tokenizer.
-    is_new = not any(chosen.files[0] in source.stored_tokenizer.files for source in having)
-    [(where, facts)] = config.items()
-    sizes = {where: facts["vocab_size"], chosen.source: chosen.vocab_size}
-    names = ("num_tokens", *["vocabulary_size"] * is_new)
-    settle({where: dict.fromkeys(names, size) for where, size in sizes.items()}, Meeting.GIVEN)
     vocabularies, replaced = {chosen.source: chosen.fingerprint}, set()
     for source in having:
         file = source.stored_tokenizer.files[0]
@@ -268,4 +262,10 @@ def _choose_tokenizer(
             vocabularies[place] = tokenizer_from_files(vocab_file=file).fingerprint
             replaced |= {place} if source.is_strict else set()
     settle(stated("vocabulary", vocabularies), Meeting.GIVEN, strict=replaced)
+    # Fewer tokens than embeddings are usual in a model, but not in another tokenizer.
+    is_new = not any(chosen.files[0] in source.stored_tokenizer.files for source in having)
+    [(where, facts)] = config.items()
+    sizes = {where: facts["vocab_size"], chosen.source: chosen.vocab_size}
+    names = ("num_tokens", *["vocabulary_size"] * is_new)
+    settle({where: dict.fromkeys(names, size) for where, size in sizes.items()}, Meeting.GIVEN)
     return chosen
