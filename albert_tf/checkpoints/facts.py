@@ -53,7 +53,7 @@ class Meeting(Enum):
     ARGUMENTS = "Omit one of the arguments."
 
 
-# What a contradiction of a kind causes in each meeting. E: an error. W: a warning. S: an error if a
+# What a difference of a kind causes in each meeting. E: an error. W: a warning. S: an error if a
 # source is strict, otherwise a warning. -: the kind is not compared there.
 # The columns are the meetings in their order: LOAD, FORMAT, RELEASE, ..., ARGUMENTS.
 _TREATMENT = {
@@ -155,7 +155,7 @@ def settle(
 ) -> dict[str, Any]:
     """Returns the value of each fact in the first source that states it.
 
-    Raises `ValueError`, or logs a warning, if there are contradictions. `advice` replaces the value
+    Raises `ValueError`, or logs a warning, if there are differences. `advice` replaces the value
     of the meeting; for `strict`, see `compare`.
     """
     found = compare(sources, meeting, strict)
@@ -186,7 +186,7 @@ def config_facts(config: AlbertConfig) -> dict[str, Any]:
 
 
 def changed_settings(settings: Sources, meeting: Meeting) -> list[str]:
-    """Describes the contradictions of settings, which are compared as they are stored in JSON."""
+    """Describes the differences of settings, which are compared as they are stored in JSON."""
     texts = {where: json.dumps(values, default=str) for where, values in settings.items()}
     facts = {where: _leaves(parse_json(text, where)) for where, text in texts.items()}
     return [one.text for one in compare(facts, meeting)]

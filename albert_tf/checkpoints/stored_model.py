@@ -134,7 +134,7 @@ class StoredTokenizer:
     # The first file is used; the others must contain the same tokens.
     files: Sequence[str] = ()
     source: str = ""  # the file from which the first was created, if it is another
-    note: str = ""  # how it differs from the library of the format, or why there is no tokenizer
+    note: str = ""  # differences from the library of the format, or why there is no tokenizer
     # Fingerprints of the vocabularies in further files, by path
     others: Mapping[str, str] = dataclasses.field(default_factory=dict)
     loaded: Tokenizer | None = None  # used instead of files
