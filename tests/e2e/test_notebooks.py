@@ -18,7 +18,7 @@ from nbformat import NotebookNode
 from nbformat.v4 import new_code_cell
 
 from albert_tf.modeling.models import AlbertForPretraining
-from albert_tf.squad.answerer import QuestionAnswerer
+from albert_tf.squad.question_answerer import QuestionAnswerer
 from scripts.run_notebooks import METADATA
 from tests.programs import ROOT, TIMEOUT, warm_python
 from tests.small_model import small_config

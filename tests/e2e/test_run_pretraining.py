@@ -212,8 +212,8 @@ class TestSentenceLosses:
     def test_without_a_sentence_loss_the_model_has_no_head(self, trained, tmp_path):
         run = PretrainingRun(tmp_path)
         flags = {**SHORT, "sentence_loss": "none"}
-        printed = run.must_work(**flags, init_checkpoint=trained.output / "model.ckpt-best")
-        assert f"in the checkpoint only, not used: {', '.join(HEAD)}" in printed
+        run.must_work(**flags, init_checkpoint=trained.output / "model.ckpt-best")
+        assert f"in the checkpoint only, not used: {', '.join(HEAD)}" in run.log()
         assert run.results().keys() == {name for name in RESULTS if "sentence" not in name}
         tensors = read_checkpoint(run.output / "model.ckpt-4")
         names = {name for name in tensors if "/adam_" not in name}
