@@ -238,62 +238,47 @@ class TestUrl:
             *((f"/m.tar{e}", "sha256") for e in ("", "#sha256=", "#sha256=12")),
             (f"/m.tar#sha256={'g' * 64}", "sha256"),
             (f"/m.tar#sha256={'0' * 64}", "SHA-256"),
+            *((f"https://{user}@127.0.0.1:9/m.tar", "password") for user in ("user:pa55", "pa55")),
+            ("https://user:a/pa55@127.0.0.1:9/m.tar", "password"),
+            ("https://127.0.0.1:9/m.tar?token=pa55", "cannot be downloaded"),
+            ("https://127.0.0.1:9/m?a=b&sig=pa55/&c=pa55", "cannot be downloaded"),
+            ("https://127.0.0.1:9/m#pa55", "cannot be downloaded"),
+            ("http://pa55@127.0.0.1:9/m.tar?pa55", "password"),
+            ("https://127.0.0.1:9/m?a=b pa55", "must be ASCII"),
+            ("https://user pa55@127.0.0.1:9/m", "must be ASCII"),
+            ("https://127.0.0.1:9/m?a=\udcffpa55", "must be ASCII"),
+            (f"/redirect?a=pa55#sha256={'0' * 64}", "ftp://"),
         ],
     )
-    def test_urls_without_the_file_or_checksum_are_rejected(self, server, url, message, tmp_path):
+    def test_invalid_urls_are_rejected_without_their_secrets(
+        self, server, url, message, tmp_path, logs
+    ):
         """http needs a checksum."""
-        assert message in refusal(f"{server.url}{url}" if url[0] == "/" else url)
-        assert server.requests == (message == "SHA-256")
+        server.redirect = "ftp://user:pa55@h/m?token=pa55" * ("redirect" in url)
+        found = refusal(f"{server.url}{url}" if url[0] == "/" else url)
+        assert message in found
+        assert not any("pa55" in line for line in [found, *logs])
+        assert server.requests == (message in ("SHA-256", "ftp://"))
         assert not [*tmp_path.glob("home/urls/*")]
 
-    @pytest.mark.parametrize(
-        "url",
-        [
-            "https://user:pa55@127.0.0.1:9/m.tar",
-            "https://pa55@127.0.0.1:9/m.tar",
-            "https://user:a/pa55@127.0.0.1:9/m.tar",
-            "https://127.0.0.1:9/m.tar?token=pa55",
-            "https://127.0.0.1:9/m?a=b&sig=pa55/&c=pa55",
-            "https://127.0.0.1:9/m#pa55",
-            "http://pa55@127.0.0.1:9/m.tar?pa55",
-            "https://127.0.0.1:9/m?a=b pa55",
-            "https://user pa55@127.0.0.1:9/m",
-            "https://127.0.0.1:9/m?a=\udcffpa55",
-        ],
-    )
-    def test_secrets_are_neither_logged_nor_in_errors(self, url, logs):
-        assert not any("pa55" in line for line in [refusal(url), *logs])
 
-    def test_secrets_of_redirects_are_hidden(self, server, logs):
-        server.redirect = "ftp://user:pa55@h/m?token=pa55"
-        message = refusal(f"{server.url}/m.tar?a=pa55#sha256={'0' * 64}")
-        assert "ftp://" in message
-        assert any("m.tar" in line for line in logs)
-        assert not any("pa55" in line for line in [*logs, message])
-
-
-class TestWithoutNetwork:
-    @pytest.fixture(autouse=True)
-    def _nothing_answers(self, server):
-        server.stop()
-
-    def test_error_explains_manual_download(self, server, home, content):
-        what, where, then = refusal().splitlines()
-        assert what.startswith("base_v2 ")
-        assert where.endswith(f"{server.url}/albert_base_v2.tar.gz")
-        assert str(home / "albert_base_v2.tar.gz") in then
-        assert not os.listdir(home)
-        (home / "albert_base_v2.tar.gz").write_bytes(content)
-        assert open_model("base_v2").checkpoint
-
-    def test_cache_of_tensorflow_hub_is_used(self, golden, tmp_path):
-        address = "https://tfhub.dev/google/albert_large/3"
-        folder = tmp_path / "modules" / hashlib.sha1(address.encode()).hexdigest()
-        folder.mkdir(parents=True)
-        assert "large_v2.tar.gz" in refusal(address)
-        shutil.copytree(golden / "hub" / "module", folder, dirs_exist_ok=True)
-        assert open_model(address).checkpoint.startswith(str(folder))
-        assert open_model(address).format == "tf1_hub"
+def test_errors_without_network_explain_manual_download(server, home, content, golden, tmp_path):
+    """The cache of TF-Hub is also used."""
+    server.stop()
+    what, where, then = refusal().splitlines()
+    assert what.startswith("base_v2 ")
+    assert where.endswith(f"{server.url}/albert_base_v2.tar.gz")
+    assert str(home / "albert_base_v2.tar.gz") in then
+    assert not os.listdir(home)
+    (home / "albert_base_v2.tar.gz").write_bytes(content)
+    assert open_model("base_v2").checkpoint
+    address = "https://tfhub.dev/google/albert_large/3"
+    folder = tmp_path / "modules" / hashlib.sha1(address.encode()).hexdigest()
+    folder.mkdir(parents=True)
+    assert "large_v2.tar.gz" in refusal(address)
+    shutil.copytree(golden / "hub" / "module", folder, dirs_exist_ok=True)
+    stored = open_model(address)
+    assert (stored.format, Path(stored.checkpoint).parents[1]) == ("tf1_hub", folder)
 
 
 _FETCH = f"""

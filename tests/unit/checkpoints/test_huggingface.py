@@ -169,17 +169,14 @@ def test_untied_masked_lm_head_is_rejected(folder, tmp_path):
         read_model(str(path))
 
 
-@pytest.fixture(params=models.TOKENIZERS)
-def tokenizer_name(request) -> str:
-    return request.param
-
-
-def our_tokenizer(golden, name):
-    return tokenizer_from_files(spm_model_file=golden / "tokenizer" / models.TOKENIZERS[name])
-
-
-def test_auto_tokenizer_returns_the_same_ids(golden, tokenizer_name):
-    tokenizer = our_tokenizer(golden, tokenizer_name)
+@pytest.mark.parametrize("tokenizer_name", models.TOKENIZERS)
+def test_tokenizer_saved_by_transformers_is_read(
+    folder, golden, tokenizer_name, tmp_path, monkeypatch
+):
+    """Version 5 saves only a tokenizer.json. AutoTokenizer returns the ids of this package."""
+    monkeypatch.setenv("ALBERT_TF_HOME", str(tmp_path / "cache"))
+    file = golden / "tokenizer" / models.TOKENIZERS[tokenizer_name]
+    tokenizer = tokenizer_from_files(spm_model_file=file)
     found = json.loads((models.RECORDED / "tokenizers.json").read_text())[tokenizer_name]
     assert found["singles"][:-1] == [tokenizer.encode(text) for text in models.TEXTS]
     differs = found["singles"][-1] != tokenizer.encode(models.DIGIT_COMMA)
@@ -188,13 +185,6 @@ def test_auto_tokenizer_returns_the_same_ids(golden, tokenizer_name):
     cls, sep = tokenizer.cls_id, tokenizer.sep_id
     assert found["pair"]["input_ids"] == [cls, *first, sep, *second, sep]
     assert found["pair"]["token_type_ids"] == [0] * (len(first) + 2) + [1] * (len(second) + 1)
-
-
-def test_tokenizer_saved_by_transformers_is_read(
-    folder, golden, tokenizer_name, tmp_path, monkeypatch
-):
-    """Version 5 saves only a tokenizer.json."""
-    monkeypatch.setenv("ALBERT_TF_HOME", str(tmp_path / "cache"))
     saved = tmp_path / "saved"
     saved.mkdir()
     files = RECORD["saved_tokenizers"][tokenizer_name]
@@ -208,7 +198,6 @@ def test_tokenizer_saved_by_transformers_is_read(
         shutil.copy(folder / "ours" / "encoder" / name, saved)
     stored = huggingface.read(str(saved))
     assert stored.do_lower_case is True
-    tokenizer = our_tokenizer(golden, tokenizer_name)
     again = tokenizer_from_files(spm_model_file=stored.stored_tokenizer.files[0])
     assert again.tokens == tokenizer.tokens
     texts = models.TEXTS

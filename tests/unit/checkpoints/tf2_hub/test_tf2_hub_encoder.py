@@ -4,7 +4,6 @@ A slow test of tests/unit/serving/test_tf2_hub_preprocessor.py calls one without
 """
 
 import random
-import subprocess
 from pathlib import Path
 
 import numpy as np
@@ -22,7 +21,6 @@ from albert_tf.modeling.models import AlbertForPretraining
 from albert_tf.modeling.original_names import original_names
 from albert_tf.tokenization.loading import tokenizer_from_files
 from albert_tf.training.strategies import create_strategy
-from tests.programs import isolated_python
 from tests.small_model import (
     ONE_BLOCK,
     dropping_config,
@@ -234,17 +232,6 @@ def test_invalid_inputs_are_rejected(loaded, batch, tokens):
     ):
         with pytest.raises(INVALID, match=message):
             function(inputs)
-
-
-@pytest.mark.slow
-def test_loading_does_not_need_this_package(saved):
-    program = """
-import sys
-import tensorflow as tf
-assert tf.saved_model.load(sys.argv[1]).signatures
-assert "albert_tf" not in sys.modules
-"""
-    subprocess.run([isolated_python(), "-c", program, saved[0]], cwd=saved[0], check=True)
 
 
 def test_written_encoders_are_read(saved, loaded, contents, model):
