@@ -350,16 +350,15 @@ class TestCall:
         plain = tokenizer(self.TEXTS, self.SECONDS, max_length=length)
         for row, texts in enumerate(zip(self.TEXTS, self.SECONDS, strict=True)):
             for segment, text in enumerate(texts):
-                encoding = tokenizer.encode_with_offsets(text)
-                ids = batch["input_ids"][row]
-                special = np.isin(ids, [tokenizer.cls_id, tokenizer.sep_id])
-                is_real = batch["input_mask"][row] == 1
-                inside = (batch["segment_ids"][row] == segment) & is_real & ~special
+                _, starts, ends = tokenizer.encode_with_offsets(text)
+                special = [tokenizer.cls_id, tokenizer.sep_id, tokenizer.pad_id]
+                is_text = ~np.isin(batch["input_ids"][row], special)
+                inside = (batch["segment_ids"][row] == segment) & is_text
                 found = batch["offsets"][row][inside].tolist()
-                whole = [list(pair) for pair in zip(encoding.starts, encoding.ends, strict=True)]
+                whole = list(map(list, zip(starts, ends, strict=True)))
                 assert found == whole[: len(found)]
                 assert length is not None or len(found) == len(whole)
-                assert not batch["offsets"][row][special | ~is_real].any()
+                assert not batch["offsets"][row][~is_text].any()
         for name, values in plain.items():
             np.testing.assert_array_equal(batch[name], values)
 
@@ -389,21 +388,17 @@ class TestCall:
         (ids,) = tokenizer([text])["input_ids"]
         assert ids.tolist() == [tokenizer.cls_id, *tokenizer.encode(text), tokenizer.sep_id]
 
-    def test_special_tokens_in_texts(self, tokenizer):
+    def test_padding_has_the_id_of_the_padding_token(self):
+        batch = WordPieceTokenizer(["a", *SPECIAL[1:], "[PAD]"])(["a", "a a a"])
+        assert batch["input_ids"].tolist() == [[2, 0, 3, 5, 5], [2, 0, 0, 0, 3]]
+        assert batch["input_mask"].tolist() == [[1, 1, 1, 0, 0], [1, 1, 1, 1, 1]]
+
+    def test_special_tokens_and_decoding(self, tokenizer):
         ids = tokenizer("the [MASK].", split_special_tokens=False)["input_ids"][0]
         assert list(ids).count(tokenizer.mask_id) == 1
         assert tokenizer.mask_id not in tokenizer("the [MASK].")["input_ids"]
         plain = tokenizer("the house", split_special_tokens=False)["input_ids"]
         np.testing.assert_array_equal(plain, tokenizer("the house")["input_ids"])
-
-    def test_padding_has_the_id_of_the_padding_token(self, tmp_path):
-        path = tmp_path / "vocab.txt"
-        path.write_text("\n".join(["a", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "[PAD]"]))
-        batch = tokenizer_from_files(vocab_file=str(path))(["a", "a a a"])
-        assert batch["input_ids"].tolist() == [[2, 0, 3, 5, 5], [2, 0, 0, 0, 3]]
-        assert batch["input_mask"].tolist() == [[1, 1, 1, 0, 0], [1, 1, 1, 1, 1]]
-
-    def test_batches_are_decoded(self, tokenizer):
         ids = tokenizer(["the house", "a"])["input_ids"]
         assert tokenizer.decode(ids) == [tokenizer.decode(row.tolist()) for row in ids]
         assert tokenizer.decode(tf.constant(ids[0])) == tokenizer.decode(ids[0])
@@ -423,22 +418,24 @@ class TestCall:
     ],
 )
 def test_pieces_and_words_are_counted(wordpiece, texts, described):
-    counts = PieceCounts()
-    counts.add(wordpiece, texts, wordpiece.encode_batch(texts))
+    counts = counts_of(wordpiece, texts)
     assert counts.describe() == described
     assert counts["pieces"] == sum(map(len, wordpiece.encode_batch(texts)))
 
 
-def test_the_most_frequent_unknown_characters_are_named(spm, wordpiece, golden):
+def counts_of(tokenizer: Tokenizer, texts: list[str]) -> PieceCounts:
+    counts = PieceCounts()
+    counts.add(tokenizer, texts, tokenizer.encode_batch(texts))
+    return counts
+
+
+def test_the_most_frequent_unknown_characters_are_named(spm, wordpiece):
     texts = ["the \U0001f600 road 서서서서", "a bridge 서 \u200d"]
-    counts = PieceCounts()
-    counts.add(spm, texts, spm.encode_batch(texts))
-    warning = counts.warning("pieces.model")
+    warning = counts_of(spm, texts).warning("pieces.model")
     assert "are unknown to the vocabulary pieces.model, most often '서', '\U0001f600'" in warning
-    counts = PieceCounts()
-    counts.add(wordpiece, ["the ll"], wordpiece.encode_batch(["the ll"]))  # without "##l"
-    assert counts.warning("").startswith("1 of 2 pieces (50.0%) are unknown")
-    assert "most often 'll'" in counts.warning("")
+    warning = counts_of(wordpiece, ["the ll"]).warning("")  # without "##l"
+    assert warning.startswith("1 of 2 pieces (50.0%) are unknown")
+    assert "most often 'll'" in warning
 
 
 def test_a_tokenizer_warns_once_and_counts_each_source(model_file, caplog):

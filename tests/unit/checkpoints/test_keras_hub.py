@@ -116,12 +116,11 @@ def ours(tokenizer, tmp_path_factory):
 @pytest.fixture(scope="module")
 def theirs(ours):
     """Returns KerasHub's models of the presets by name."""
-    kinds = {
-        "masked_lm": models.AlbertMaskedLM,
-        "classifier": models.AlbertTextClassifier,
-        "equal": models.AlbertBackbone,
+    kinds = (models.AlbertMaskedLM, models.AlbertTextClassifier, models.AlbertBackbone)
+    return {
+        name: kind.from_preset(str(path))
+        for (name, (_, path)), kind in zip(ours.items(), kinds, strict=True)
     }
-    return {name: kind.from_preset(str(ours[name][1])) for name, kind in kinds.items()}
 
 
 @pytest.fixture
@@ -138,13 +137,8 @@ def with_our_epsilon(masked_lm):
 
 def their_inputs():
     """Returns the ragged batch by KerasHub's names."""
-    names = {
-        "input_ids": "token_ids",
-        "input_mask": "padding_mask",
-        "segment_ids": "segment_ids",
-        "masked_lm_positions": "mask_positions",
-    }
-    return {names[name]: value for name, value in pretraining_inputs().items()}
+    names = ("token_ids", "padding_mask", "segment_ids", "mask_positions")
+    return dict(zip(names, pretraining_inputs().values(), strict=True))
 
 
 def compare(model, theirs):
@@ -318,14 +312,8 @@ def test_contradicting_configurations_are_rejected(preset, key, value):
 
 
 def test_presets_of_other_models_are_rejected(tmp_path):
-    bert = models.BertBackbone(
-        vocabulary_size=31,
-        num_layers=1,
-        num_heads=3,
-        hidden_dim=12,
-        intermediate_dim=20,
-        max_sequence_length=16,
-    )
+    names = ("vocabulary_size", "num_layers", "num_heads", "hidden_dim", "intermediate_dim")
+    bert = models.BertBackbone(**{name: SHALLOW[name] for name in names})
     bert.save_to_preset(str(tmp_path / "bert"))
     assert keras_hub.is_here(str(tmp_path / "bert"))
     assert_rejected(tmp_path / "bert", "config.json")
