@@ -111,19 +111,15 @@ def _special_ids(tokenizer):
     return [getattr(tokenizer, f"{name}_id") for name in ("pad", "unk", "cls", "sep", "mask")]
 
 
-@pytest.mark.parametrize("is_cased", [False, True])
-def test_lower_case_is_matched_if_only_one_tokenizer_lower_cases(is_cased, saved, tmp_path):
-    old = saved(word_pieces(tmp_path / "old.txt", [*SPECIAL, "cafe", "tea"]))
+def test_lower_case_is_matched_if_only_one_tokenizer_lower_cases(saved, tmp_path, caplog):
+    """Rows that no token uses are kept."""
+    old = saved(word_pieces(tmp_path / "old.txt", [*SPECIAL, "cafe", "tea"]), size=9)
     tokens = [*SPECIAL, "tea", "Tea", "Café"]
-    tokenizer = word_pieces(tmp_path / "new.txt", tokens, do_lower_case=not is_cased)
-    new = weights_of(albert_tf.grow(tmp_path / "old", tokenizer=tokenizer))
-    assert_rows(new, old, [(5, 6), *([(6, 6), (7, 5)] if is_cased else [])])
-    assert (new[WORDS][6] == old[WORDS][6]).all() == is_cased
-
-
-def test_fewer_positions_and_unused_rows(saved, tmp_path, caplog):
-    tokens = [*SPECIAL, "a", "b"]
-    old = saved(word_pieces(tmp_path / "old.txt", tokens), size=9)
+    for is_cased in (False, True):
+        tokenizer = word_pieces(tmp_path / "new.txt", tokens, do_lower_case=not is_cased)
+        new = weights_of(albert_tf.grow(tmp_path / "old", tokenizer=tokenizer))
+        assert_rows(new, old, [(5, 6), *([(6, 6), (7, 5)] if is_cased else [])])
+        assert (new[WORDS][6] == old[WORDS][6]).all() == is_cased
     caplog.set_level("INFO", logger="absl")
     new = weights_of(albert_tf.grow(tmp_path / "old", max_position_embeddings=5))
     np.testing.assert_array_equal(new[WORDS], old[WORDS])
@@ -141,6 +137,10 @@ def test_pieces_of_a_model_without_tokenizer_cannot_be_matched(tmp_path):
     np.testing.assert_array_equal(weights_of(grown)[WORDS], weights_of(model)[WORDS])
     with pytest.raises(TypeError, match="load_tokenizer"):
         albert_tf.grow(tmp_path / "bare", tokenizer="new.txt")
+    write_checkpoint(str(tmp_path / "model.ckpt-best"), {"a": [1.0]}, 0)
+    small_config(**ONE_BLOCK).to_json_file(str(tmp_path / "albert_config.json"))
+    with pytest.raises(ValueError, match="no variable of this model"):
+        albert_tf.grow(tmp_path, max_position_embeddings=32)
 
 
 def test_errors_name_the_flag(saved, tmp_path):
@@ -153,10 +153,3 @@ def test_errors_name_the_flag(saved, tmp_path):
         assert "init_from_group0" not in str(error.value)
     with pytest.raises(ValueError, match=GROWING):
         config.check_sequence_length(17)
-
-
-def test_grown_checkpoint_without_the_tables_is_rejected(tmp_path):
-    write_checkpoint(str(tmp_path / "model.ckpt-best"), {"a": [1.0]}, 0)
-    small_config(**ONE_BLOCK).to_json_file(str(tmp_path / "albert_config.json"))
-    with pytest.raises(ValueError, match="no variable of this model"):
-        albert_tf.grow(tmp_path, max_position_embeddings=32)
