@@ -68,14 +68,14 @@ def _read_word_piece(path: str, text: str, do_lower_case: bool, keep_accents: bo
             f"`keep_accents` needs a SentencePiece model. {path} is a WordPiece vocabulary, whose "
             "accents are kept with `do_lower_case`=False. Omit `keep_accents`."
         )
-    tokens, lines = read_vocabulary(text), text.removesuffix("\n").count("\n") + 1
-    if lines != len(tokens):
+    tokenizer = WordPieceTokenizer(read_vocabulary(text), do_lower_case, [path])
+    if (lines := len(first_words(text))) != len(tokenizer):
         logging.warning(
             "%s has %d lines and %d tokens. As in the original release, duplicate lines get no id, "
             "so ids differ from line numbers.",
-            *(path, lines, len(tokens)),
+            *(path, lines, len(tokenizer)),
         )
-    return WordPieceTokenizer(tokens, do_lower_case, [path])
+    return tokenizer
 
 
 def existing_files(
