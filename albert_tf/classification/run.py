@@ -43,7 +43,7 @@ from albert_tf.glue import GLUE_TASKS, glue_task_name
 from albert_tf.labels import Labels, label_cell
 from albert_tf.modeling.models import AlbertForClassification
 from albert_tf.tokenization.base import Tokenizer
-from albert_tf.training.settings import JobResult, check_arguments
+from albert_tf.training.settings import JobResult
 
 _HEADER = ("index", "prediction")
 _COLUMNS = ("text_a_column", "text_b_column", "label_column")
@@ -53,6 +53,7 @@ class ClassifierJob(Job[ClassificationSettings]):
     """Classification and regression of texts or pairs of texts; see `Job`."""
 
     MODELS = (AlbertForClassification,)
+    SETTINGS = ClassificationSettings
     ACTIONS = ("do_train", "do_eval", "do_predict", "predict_file", "export_dir")
     DROPOUT = "classifier_dropout_prob"
 
@@ -315,5 +316,4 @@ def run_classification(
             and the same call resumes. Other signals raise `SystemExit` after saving. Signals are
             only handled in the main thread.
     """
-    check_arguments(settings, ClassificationSettings, on_log)
     return flow.run(ClassifierJob, settings, on_log)

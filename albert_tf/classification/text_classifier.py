@@ -58,7 +58,6 @@ class TextClassifier(TextPredictor, FineTuned):
     """
 
     JOB = ClassifierJob
-    SETTINGS = ClassificationSettings
 
     def __init__(
         self,

@@ -4,7 +4,7 @@ import math
 import os
 import tempfile
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from typing import Any, ClassVar
 
@@ -36,7 +36,6 @@ class FineTuned(ABC):
     """A model of one task. Subclasses set the attributes, and check the examples."""
 
     JOB: ClassVar[type[Job]]
-    SETTINGS: ClassVar[Callable[..., Any]]  # the settings of the job
     model: Any
     tokenizer: Tokenizer
     _predictor: Predictor
@@ -97,7 +96,7 @@ class FineTuned(ABC):
             with hidden_progress(not verbose):
                 result = run(
                     job,
-                    self.SETTINGS(output_dir=directory, **settings),
+                    job.SETTINGS(output_dir=directory, **settings),
                     partial(_print_epoch, directory) if verbose else None,
                     InMemory(model, self.tokenizer, task, examples),
                 )

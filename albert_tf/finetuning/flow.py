@@ -21,7 +21,7 @@ from albert_tf.training.evaluation import load_complete
 from albert_tf.training.process_state import process_state_kept
 from albert_tf.training.run import evaluate_checkpoints, finish, train
 from albert_tf.training.run_records import new_record
-from albert_tf.training.settings import JobResult, OnLog
+from albert_tf.training.settings import JobResult, OnLog, check_arguments
 from albert_tf.training.step import build_model
 from albert_tf.training.trainer import Trainer
 from albert_tf.training.training_directory import (
@@ -39,6 +39,7 @@ def run(
     in_memory: InMemory | None = None,
 ) -> JobResult:
     """Runs a job; see `run_classification` for the arguments and errors."""
+    check_arguments(settings, kind.SETTINGS, on_log)
     context = prepare(kind, settings, in_memory)
     settings, strategy = context.settings, context.strategy
     job = kind(context)

@@ -101,6 +101,7 @@ class Job(Run, Generic[S]):
     """
 
     MODELS: ClassVar[tuple[type[EncoderAndHead], ...]]  # classes of the models
+    SETTINGS: ClassVar[type[FineTuningSettings]]
     ACTIONS: ClassVar[tuple[str, ...]] = ("do_train", "do_eval", "do_predict", "export_dir")
     # The settings of the action and of the file of each split
     SPLITS: ClassVar[Mapping[str, tuple[str, str]]] = {

@@ -73,7 +73,6 @@ class MultipleChoice(FineTuned):
     """
 
     JOB = MultipleChoiceJob
-    SETTINGS = MultipleChoiceSettings
 
     def __init__(
         self,
@@ -266,8 +265,6 @@ def _labelled(
     for index, (example, label) in enumerate(zip(examples, found, strict=True)):
         check_whole_number(f"labels[{index}]", label, 0)
         if label >= len(example.options):
-            raise UserError(
-                f"labels[{index}] must be less than {len(example.options)}, the number of options. "
-                f"Received: {label}"
-            )
+            limit = f"{len(example.options)}, the number of options"
+            raise UserError(f"labels[{index}] must be less than {limit}. Received: {label}")
     return [replace(e, label=int(label)) for e, label in zip(examples, found, strict=True)]

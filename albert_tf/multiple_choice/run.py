@@ -36,13 +36,14 @@ from albert_tf.multiple_choice.task import (
 )
 from albert_tf.tokenization.base import Tokenizer
 from albert_tf.training.evaluation import original_result_lines
-from albert_tf.training.settings import JobResult, check_arguments
+from albert_tf.training.settings import JobResult
 
 
 class MultipleChoiceJob(Job[MultipleChoiceSettings]):
     """Trains and applies multiple-choice models; see `Job`."""
 
     MODELS = (AlbertForMultipleChoice,)
+    SETTINGS = MultipleChoiceSettings
     SPLITS: ClassVar = {split: (do, f"{split}_choices") for split, (do, _) in Job.SPLITS.items()}
 
     @classmethod
@@ -200,5 +201,4 @@ def run_multiple_choice(
     For `settings` see `MultipleChoiceSettings`. For `on_log` and the result see
     `run_classification`.
     """
-    check_arguments(settings, MultipleChoiceSettings, on_log)
     return flow.run(MultipleChoiceJob, settings, on_log)

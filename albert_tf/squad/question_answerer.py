@@ -37,7 +37,6 @@ from albert_tf.squad.answers import OUTPUTS, AnswerSettings
 from albert_tf.squad.data import plain_question, questions_in, read_squad
 from albert_tf.squad.features import check_lengths, squad_features
 from albert_tf.squad.run import SquadJob, best_answers, scores
-from albert_tf.squad.settings import SquadSettings
 from albert_tf.tokenization.base import Tokenizer
 
 
@@ -65,7 +64,6 @@ class QuestionAnswerer(Answerer, FineTuned):
     """
 
     JOB = SquadJob
-    SETTINGS = SquadSettings
 
     def __init__(
         self,

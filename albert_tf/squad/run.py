@@ -38,7 +38,7 @@ from albert_tf.squad.settings import SquadSettings
 from albert_tf.squad.task import SquadTask
 from albert_tf.tokenization.base import Tokenizer
 from albert_tf.training.evaluation import BestCheckpoint, EvaluationResults, result_lines
-from albert_tf.training.settings import JobResult, OptimizerConfig, check_arguments
+from albert_tf.training.settings import JobResult, OptimizerConfig
 
 # Settings that are stored with the model; the last two only for version 2 of SQuAD.
 _STORED = ("doc_stride", "max_query_length", "start_n_top", "end_n_top")
@@ -79,6 +79,7 @@ class SquadJob(Job[SquadSettings]):
     """Trains and applies models that answer questions with spans of contexts; see `Job`."""
 
     MODELS = (AlbertForQuestionAnswering, AlbertForQuestionAnsweringWithBeamSearch)
+    SETTINGS = SquadSettings
     ACTIONS = ("do_train", "do_predict", "predict_json", "export_dir")
     EVALUATING = "`do_predict` and a `predict_file` with answers"
     EXPORT_FOLDER = SPANS_FOLDER
@@ -355,5 +356,4 @@ def run_squad(
 
     For `settings` see `SquadSettings`. For `on_log` and the result see `run_classification`.
     """
-    check_arguments(settings, SquadSettings, on_log)
     return flow.run(SquadJob, settings, on_log)

@@ -47,7 +47,7 @@ from albert_tf.token_classification.word_tagger import (
 )
 from albert_tf.tokenization.base import Tokenizer
 from albert_tf.tokenization.piece_counts import counting
-from albert_tf.training.settings import JobResult, check_arguments
+from albert_tf.training.settings import JobResult
 
 _ACTIONS = {TRAIN: "do_train", DEV: "do_eval", TEST: "do_predict"}  # the action for each split
 _COLUMNS = ("token_column", "label_column")
@@ -57,6 +57,7 @@ class TokenClassificationJob(Job[TokenClassificationSettings]):
     """Classification of words; see `Job`."""
 
     MODELS = (AlbertForTokenClassification,)
+    SETTINGS = TokenClassificationSettings
     ACTIONS = ("do_train", "do_eval", "do_predict", "predict_file", "export_dir")
     DROPOUT = "classifier_dropout_prob"
     TASK = TOKENS
@@ -256,5 +257,4 @@ def run_token_classification(
     For `settings` see `TokenClassificationSettings`. For `on_log` and the result see
     `run_classification`.
     """
-    check_arguments(settings, TokenClassificationSettings, on_log)
     return flow.run(TokenClassificationJob, settings, on_log)

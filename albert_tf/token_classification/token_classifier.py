@@ -21,7 +21,6 @@ from albert_tf.modeling.models import AlbertForTokenClassification
 from albert_tf.token_classification.features import token_features
 from albert_tf.token_classification.labels import Sentence
 from albert_tf.token_classification.run import TokenClassificationJob
-from albert_tf.token_classification.settings import TokenClassificationSettings
 from albert_tf.token_classification.word_tagger import (
     WordTagger,
     as_words,
@@ -53,7 +52,6 @@ class TokenClassifier(WordTagger, FineTuned):
     """
 
     JOB = TokenClassificationJob
-    SETTINGS = TokenClassificationSettings
 
     def __init__(
         self,
