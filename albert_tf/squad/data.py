@@ -128,8 +128,14 @@ def _located(answers: JsonValue | None, starts: JsonValue | None) -> Answers:
     return tuple(found)
 
 
-def _question_rows(path: str) -> Rows:
+def _question_rows(path: str, examples: Sequence[Mapping[str, Any]] | None) -> Rows:
     """Returns a row per question, whose number is its id. Empty cells of tables are missing."""
+    if examples is not None:
+        given = (
+            (number, JsonValue(row, f"{path}: question {number}"), None)
+            for number, row in enumerate(examples, 1)
+        )
+        return Rows(path, "a list", [*examples[0]], given, "number")
     is_json = not path.lower().endswith((".csv", ".tsv"))
     rows = read_rows(path, kind=JSON_LINES if is_json else None, wanted=WANTED)
     found: Iterable[Row] = rows.rows
@@ -139,14 +145,6 @@ def _question_rows(path: str) -> Rows:
         rows.columns = [*dict.fromkeys(chain.from_iterable(keys))] or [*_FIELDS]
     rows.rows, rows.report.unit = _each_question(found, is_json), "id"
     return rows
-
-
-def _rows_in_memory(name: str, examples: Sequence[Mapping[str, Any]]) -> Rows:
-    rows = (
-        (number, JsonValue(row, f"{name}: question {number}"), None)
-        for number, row in enumerate(examples, 1)
-    )
-    return Rows(name, "a list", [*examples[0]], rows, "number")
 
 
 def _each_question(rows: Iterable[Row], is_json: bool) -> Iterator[Row]:
@@ -185,7 +183,7 @@ def read_squad(
             used. For training: no question has an answer. For evaluation: an id occurs twice. The
             message names the file and the keys in it.
     """
-    rows = _question_rows(path) if examples is None else _rows_in_memory(path, examples)
+    rows = _question_rows(path, examples)
     report = rows.report
     contexts: dict[str, int] = {}
 
