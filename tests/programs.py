@@ -171,6 +171,7 @@ def _servers() -> Path:
         return Path(folder)
     folder = os.environ[_FOLDER] = tempfile.mkdtemp(prefix="albert_tf-")
     modules = [f"albert_tf.{job}.run" for job in _JOBS]
+    modules += ["sklearn.metrics", "tensorboard.plugins.scalar.summary_v2"]
     command = [sys.executable, warm.__file__, folder, os.getpid(), ROOT, *modules]
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     subprocess.Popen(list(map(str, command)), stdin=subprocess.DEVNULL, cwd=ROOT, env=environment)

@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 import tensorflow as tf
-import tensorflow_hub
 from tensorflow.core.framework import variable_pb2
 from tensorflow.core.protobuf import meta_graph_pb2, saved_model_pb2
 
@@ -17,7 +16,10 @@ from albert_tf.config import AlbertConfig
 from albert_tf.modeling.models import AlbertForPretraining
 from albert_tf.tokenization.loading import tokenizer_from_files
 from tests.golden.reference import DATA, read_arrays, read_json
+from tests.lazily import Lazily
 from tests.usual import usual
+
+tensorflow_hub = Lazily("tensorflow_hub")
 
 HUB = DATA / "hub"
 RELEASE = HUB / "albert_directory"  # the same model in the form of a release

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from keras_hub import models
 
 import albert_tf
 from albert_tf.checkpoints.errors import LoadError
@@ -27,7 +26,10 @@ from albert_tf.modeling.models import (
     AlbertForTokenClassification,
 )
 from albert_tf.tokenization.loading import tokenizer_from_files
+from tests.lazily import Lazily
 from tests.small_model import ONE_BLOCK, pretraining_inputs, small_config, weights_of
+
+models = Lazily("keras_hub.models")
 
 TEXT = "the cat sat on the mat, and many people saw it."  # clean: KerasHub cleans nothing
 LABELS = ("a", "b", "c", "d", "e")

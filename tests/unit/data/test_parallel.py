@@ -10,7 +10,6 @@ from multiprocessing import active_children
 from pathlib import Path
 
 import pytest
-from jupyter_client.manager import start_new_kernel
 
 from albert_tf.data.parallel import worker_processes
 from tests.programs import TIMEOUT
@@ -120,6 +119,8 @@ def test_progress_is_shown_in_notebooks():
     code = "from albert_tf.data.parallel import progress_bar as bar; [*bar(range(3), desc='steps')]"
     missing = "import sys; sys.modules['ipywidgets'] = None; "
     widgets, texts = [], []
+    from jupyter_client.manager import start_new_kernel
+
     manager, client = start_new_kernel(startup_timeout=TIMEOUT)
     try:
         for program, messages in ((code, widgets), (missing + code, texts)):

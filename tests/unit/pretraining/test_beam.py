@@ -5,14 +5,16 @@ from pathlib import Path
 
 import pytest
 
-from albert_tf.pretraining import beam
 from albert_tf.pretraining.create_data import create_pretraining_data
 from albert_tf.pretraining.create_records import create_records, shuffled
 from albert_tf.pretraining.instances import InstanceSettings, SegmentSettings
 from albert_tf.pretraining.masking import MaskingSettings
 from albert_tf.pretraining.settings import PretrainingDataSettings
 from albert_tf.tokenization.base import Tokenizer
+from tests.lazily import Lazily
 from tests.usual import usual
+
+beam = Lazily("albert_tf.pretraining.beam")
 
 ROOT = Path(__file__).parents[3]
 SETTINGS = InstanceSettings(

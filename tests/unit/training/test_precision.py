@@ -27,6 +27,9 @@ HLO_OPERATIONS = {"dot": {"bf16"}, "exponential": {"f32"}, "log": {"f32"}, "redu
 HLO_OPERATIONS |= {"rsqrt": {"f32"}}
 
 
+pytestmark = pytest.mark.usefixtures("eager")
+
+
 @pytest.fixture(autouse=True)
 def process_as_before():
     yield
@@ -86,6 +89,7 @@ def test_weights_moments_and_checkpoints_are_float32(run, precision):
         np.testing.assert_array_equal(variable, original_names(trainer.model)[name])
 
 
+@pytest.mark.usefixtures("traced")
 def test_compiled_step_reduces_in_float32(tmp_path, monkeypatch):
     """In the program for a TPU, only products are in bfloat16."""
     monkeypatch.setattr(module, "device_type", lambda strategy: "TPU")

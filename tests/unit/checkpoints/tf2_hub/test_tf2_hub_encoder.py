@@ -9,7 +9,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 import tensorflow as tf
-import tensorflow_hub
 
 from albert_tf.checkpoints.formats import tf2_hub
 from albert_tf.checkpoints.formats.tf2_hub.writing import next_seed
@@ -21,6 +20,7 @@ from albert_tf.modeling.models import AlbertForPretraining
 from albert_tf.modeling.original_names import original_names
 from albert_tf.tokenization.loading import tokenizer_from_files
 from albert_tf.training.strategies import create_strategy
+from tests.lazily import Lazily
 from tests.small_model import (
     ONE_BLOCK,
     dropping_config,
@@ -28,6 +28,8 @@ from tests.small_model import (
     small_config,
     weights_of,
 )
+
+tensorflow_hub = Lazily("tensorflow_hub")
 
 CONFIG = dropping_config(vocab_size=1000, num_hidden_layers=2, inner_group_num=1)
 INVALID = (ValueError, tf.errors.InvalidArgumentError)
