@@ -18,7 +18,6 @@ from albert_tf.pretraining.task import PretrainingTask
 from albert_tf.tokenization.base import Tokenizer
 from albert_tf.tokenization.loading import tokenizer_from_files
 from albert_tf.training.objective import EXAMPLE_WEIGHTS
-from tests.programs import Result, run_program
 
 DATA = Path(__file__).parent / "data"
 CONFIGURATIONS = [f"config_{number}" for number in range(8)]
@@ -60,22 +59,20 @@ def recorded_flags(name: str) -> dict[str, Any]:
     return {key: value if equals else True for key, equals, value in pairs}
 
 
-def run_with_weights(script: str, output: Path, weights: Path, name: str, **flags: Any) -> Result:
-    """Runs a fine-tuning program whose output directory contains a recorded checkpoint.
+def flags_with_weights(output: Path, weights: Path, name: str, **flags: Any) -> dict[str, Any]:
+    """Returns flags of a command whose output directory contains a recorded checkpoint.
 
     `weights` is the prefix of the checkpoint, and `name` its name in the output directory.
     """
     output.mkdir()
     for suffix in ("index", "data-00000-of-00001"):
         shutil.copy(f"{weights}.{suffix}", output / f"{name}.{suffix}")
-    files = {
+    return {
+        **flags,
         "output_dir": output,
         "spm_model_file": DATA / "tokenizer" / "small_1000.model",
         "albert_config_file": weights.parent / "albert_config.json",
     }
-    result = run_program(script, output.parent, {**flags, **files})
-    assert result.code == 0, result.output
-    return result
 
 
 class Reference:

@@ -3,10 +3,13 @@
 import numpy as np
 import pytest
 
+from albert_tf.cli import run_pretraining
 from tests.golden.reference import Reference, numbered
 from tests.pretraining_run import read_checkpoint
-from tests.programs import run_program
+from tests.run_in_process import run_here
 from tests.small_records import write_records
+
+pytestmark = pytest.mark.usefixtures("eager")
 
 TWO_REPLICAS = {"num_logical_cpu_devices": 2, "distribution_strategy": "mirrored"}
 
@@ -39,8 +42,7 @@ def evaluate(reference, folder, **flags):
         "do_train": False,
         "do_eval": True,
     }
-    result = run_program("run_pretraining.py", folder, {**settings, **flags})
-    assert result.code == 0, result.output
+    run_here(run_pretraining, {**settings, **flags})
     lines = (folder / "output" / "eval_results.txt").read_text().splitlines()
     results = {key: float(value) for key, value in (line.split(" = ") for line in lines)}
     assert list(results) == sorted(results)

@@ -8,6 +8,7 @@ import tensorflow as tf
 from scipy import special
 
 from albert_tf.checkpoints.loading import load_weights
+from albert_tf.cli import run_race
 from albert_tf.config import AlbertConfig
 from albert_tf.finetuning.metrics import predictions, probabilities
 from albert_tf.labels import Labels
@@ -18,11 +19,12 @@ from albert_tf.multiple_choice.task import choice_features
 from tests.golden.reference import (
     DATA,
     INPUTS,
+    flags_with_weights,
     read_arrays,
     read_json,
-    run_with_weights,
     tokenizer_named,
 )
+from tests.run_in_process import run_here
 
 FOLDER = DATA / "race"
 HEADS = FOLDER / "heads"
@@ -96,13 +98,14 @@ def test_scores_equal_the_original():
     assert results["loss"] == pytest.approx((losses[:3].mean() + losses[3:].mean()) / 2, rel=1e-5)
 
 
+@pytest.mark.usefixtures("eager")
 def test_program_equals_the_model_with_recorded_features(arrays, tmp_path):
     """test_heads.py compares the model with the original."""
     output = tmp_path / "output"
-    run_with_weights(
-        "run_race.py", output, HEADS / "model.ckpt", "model.ckpt-5", data_dir=FOLDER / "data",
-        max_seq_length=64, max_qa_length=24, do_train=False, do_predict=True,
-    )  # fmt: skip
+    flags = {"data_dir": FOLDER / "data", "max_seq_length": 64, "max_qa_length": 24}
+    flags |= {"do_train": False, "do_predict": True}
+    weights = HEADS / "model.ckpt"
+    run_here(run_race, flags_with_weights(output, weights, "model.ckpt-5", **flags))
     model = AlbertForMultipleChoice(AlbertConfig.from_json_file(str(HEADS / "albert_config.json")))
     load_weights(model, str(HEADS / "model.ckpt")).check_complete()
     for split, name in (("dev", "eval_results"), ("test", "predict_results")):

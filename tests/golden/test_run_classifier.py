@@ -3,7 +3,11 @@
 import numpy as np
 import pytest
 
-from tests.golden.reference import DATA, recorded_flags, run_with_weights
+from albert_tf.cli import run_classifier
+from tests.golden.reference import DATA, flags_with_weights, recorded_flags
+from tests.run_in_process import run_here
+
+pytestmark = pytest.mark.usefixtures("eager")
 
 # Scores of GLUE that the original does not report.
 OURS = {"classifier_mrpc": {"f1"}, "classifier_mnli": set(), "classifier_sts-b": {"spearman"}}
@@ -17,7 +21,7 @@ def both(request, tmp_path_factory):
     output = tmp_path_factory.mktemp("run") / "output"
     weights = DATA / "glue" / "heads" / f"{flags['task_name'].lower()}_model.ckpt"
     name = f"model.ckpt-{flags['train_step']}"
-    run_with_weights("run_classifier.py", output, weights, name, **flags)
+    run_here(run_classifier, flags_with_weights(output, weights, name, **flags))
     return output, DATA / "programs" / request.param
 
 

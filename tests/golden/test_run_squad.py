@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from tests.golden.reference import DATA, read_json, recorded_flags, run_with_weights
+from tests.golden.reference import DATA, flags_with_weights, read_json, recorded_flags
+from tests.programs import run_program
 
 TOLERANCE = 1e-5
 CLOSE = 1e-5  # candidates whose sums differ by less may change their order
@@ -26,7 +27,9 @@ class Both:
             "predict_feature_left_file": folder / "left.pickle",
             "padding": "max",
         }
-        result = run_with_weights("run_squad.py", self.output, weights, "model.ckpt-best", **flags)
+        flags = flags_with_weights(self.output, weights, "model.ckpt-best", **flags)
+        result = run_program("run_squad.py", folder, flags)
+        assert result.code == 0, result.output
         self.printed = result.output
         self.expected = DATA / "programs" / f"squad_v{version}"
 

@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from albert_tf.cli import run_pretraining
 from tests.golden.reference import DATA, Reference, recorded_training
 from tests.pretraining_run import assert_same_bits, read_checkpoint
-from tests.programs import run_program
+from tests.run_in_process import run_here
 from tests.small_records import write_records
 from tests.small_training import make_trainer, state_of
 
@@ -38,7 +39,8 @@ def test_weights_moments_and_step_are_restored(tmp_path, optimizer, checkpoint_f
     assert_same_bits(restored, stored)
 
 
-def test_command_continues_the_run_with_the_same_names(tmp_path):
+@pytest.mark.usefixtures("eager")
+def test_command_continues_the_run_with_the_same_names(tmp_path, caplog):
     folder = tmp_path / "output"
     copy_run("lamb", folder, MOVED)
     reference = Reference("config_0")
@@ -47,9 +49,9 @@ def test_command_continues_the_run_with_the_same_names(tmp_path):
         name: values if values.dtype == np.float32 else values.astype(np.int64)
         for name, values in reference.arrays("inputs").items()
     }
-    result = run_program(
-        "run_pretraining.py",
-        tmp_path,
+    caplog.set_level("INFO", logger="absl")
+    run_here(
+        run_pretraining,
         {
             **run,
             "input_file": write_records(tmp_path / "train.tfrecord", columns),
@@ -62,8 +64,7 @@ def test_command_continues_the_run_with_the_same_names(tmp_path):
             "xla": False,
         },
     )
-    assert result.code == 0, result.output
-    assert f"Resuming from {folder / 'model.ckpt-8'} at step 8" in result.output
+    assert f"Resuming from {folder / 'model.ckpt-8'} at step 8" in caplog.text
     assert tf.train.latest_checkpoint(str(folder)) == str(folder / "model.ckpt-11")
     before, after = (read_checkpoint(folder / f"model.ckpt-{step}") for step in (8, 11))
     described = [

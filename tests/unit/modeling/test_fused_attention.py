@@ -78,18 +78,14 @@ def outputs_and_gradients(attention, mask, *, in_encoder=False):
     weights = [variable.value for variable in layer.trainable_variables]
     factors = tf.constant(rng.normal(size=(B, S, H)), tf.float32)
 
-    @tf.function
-    def run():
-        ops = Ops(attention)
-        with tf.GradientTape() as tape:
-            if in_encoder:
-                features = {"input_ids": ids, "input_mask": mask}
-                output = layer(features, training=True, ops=ops)["sequence_output"]
-            else:
-                output = layer.output_projection(layer.context(inputs, mask, None, ops)[0])
-            return output, tape.gradient(output * factors, weights)
-
-    return run()
+    ops = Ops(attention)
+    with tf.GradientTape() as tape:
+        if in_encoder:
+            features = {"input_ids": ids, "input_mask": mask}
+            output = layer(features, training=True, ops=ops)["sequence_output"]
+        else:
+            output = layer.output_projection(layer.context(inputs, mask, None, ops)[0])
+        return output, tape.gradient(output * factors, weights)
 
 
 @pytest.mark.parametrize("in_encoder", [False, pytest.param(True, marks=pytest.mark.slow)])

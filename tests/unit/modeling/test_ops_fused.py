@@ -53,12 +53,11 @@ FUNCTIONS = {
 
 
 def value_and_gradients(name, arguments, *, is_fused, specs=None):
-    """Returns the result of a function, traced for `specs` or its arguments, and gradients."""
+    """Returns the result of a function and gradients. Fused functions are traced for `specs`."""
     function, _ = FUNCTIONS[name]
     ops = FusedOps() if is_fused else PLAIN
     shape = function(PLAIN, *arguments).shape
 
-    @tf.function
     def run(*arguments):
         with tf.GradientTape() as tape:
             tape.watch(arguments)
@@ -69,8 +68,10 @@ def value_and_gradients(name, arguments, *, is_fused, specs=None):
             gradients = tape.gradient(score, arguments)
         return result, *gradients
 
-    concrete = run.get_concrete_function(*(specs or arguments))
-    assert any("PartitionedCall" in op.type for op in concrete.graph.get_operations()) == is_fused
+    if not is_fused:
+        return run(*arguments)
+    concrete = tf.function(run, autograph=False).get_concrete_function(*(specs or arguments))
+    assert any("PartitionedCall" in op.type for op in concrete.graph.get_operations())
     return concrete(*arguments)
 
 
