@@ -190,13 +190,10 @@ def read_squad(
     def make(index: int, number: object, **row: Any) -> Question:
         qas_id = str(index + 1 if row["id"] is None else row["id"])
         answers, is_impossible = _located(row["answers"], row["starts"]), bool(row["is_impossible"])
-        if is_training and not is_impossible:
-            where = f"{path}: the question with the {report.unit} {str(number)[:60]!r}"
-            answers, remarks = _answer_to_train(answers, row["context"], where, version)
-            for remark in remarks:
-                report.add(remark, qas_id)
-        if is_training and (is_impossible or not answers):
-            answers, is_impossible = (), True
+        if is_training:
+            place = rows, number, qas_id
+            answers = () if is_impossible else _trained(answers, row["context"], version, *place)
+            is_impossible = not answers
         paragraph = contexts.setdefault(row["context"], len(contexts))
         return Question(qas_id, row["question"], paragraph, answers, is_impossible)
 
@@ -227,25 +224,31 @@ def read_squad(
     return SquadData([*contexts], questions, path, rows.columns)
 
 
-def _answer_to_train(
-    answers: Answers, context: str, where: str, version: int
-) -> tuple[Answers, list[str]]:
-    """Returns the first answer with its position in the context, or none, and remarks about it."""
+def _trained(
+    answers: Answers, context: str, version: int, rows: Rows, number: object, qas_id: str
+) -> Answers:
+    """Returns the first answer with its position in the context, or none; counts remarks."""
+    where = f"{rows.path}: the question with the {rows.report.unit} {str(number)[:60]!r}"
     remarks = ["several answers; using the first"] if len(answers) > 1 else []
     text, start = answers[0] if answers else ("", -1)
-    if not text.strip():
-        if version == 1:
+    found: Answers = ()
+    if text.strip():
+        place = locate_answer(context, text, start)
+        if place is None:
+            given = f", neither at `answer_start`={start} nor elsewhere" if start >= 0 else ""
             raise UserError(
-                f"{where} has no answer, but `squad_version`=1 needs one for training, in "
-                f"{listed(_FIELDS['answers'].names)}. Use `squad_version`=2 if some have none."
+                f"{where}: the answer {shown(text)} does not occur in the context of "
+                f"{len(context)} characters{given}. Correct or remove such questions."
             )
-        return (), [*remarks, "no answer; treated as unanswerable"]
-    found = locate_answer(context, text, start)
-    if found is None:
-        given = f", neither at `answer_start`={start} nor elsewhere" if start >= 0 else ""
+        (begin, end), more = place
+        found, remarks = ((context[begin:end], begin),), remarks + more
+    elif version == 1:
         raise UserError(
-            f"{where}: the answer {shown(text)} does not occur in the context of {len(context)} "
-            f"characters{given}. Correct or remove such questions."
+            f"{where} has no answer, but `squad_version`=1 needs one for training, in "
+            f"{listed(_FIELDS['answers'].names)}. Use `squad_version`=2 if some have none."
         )
-    (begin, end), more = found
-    return ((context[begin:end], begin),), remarks + more
+    else:
+        remarks.append("no answer; treated as unanswerable")
+    for remark in remarks:
+        rows.report.add(remark, qas_id)
+    return found
