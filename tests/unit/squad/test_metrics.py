@@ -1,6 +1,7 @@
 """Scores of SQuAD and CMRC 2018. tests/golden compares further scores with the original."""
 
 import math
+from operator import attrgetter
 
 import pytest
 from absl import logging
@@ -56,58 +57,45 @@ ODDS = {"right": -3.0, "half": 0.5, "wrong": -1.0, "none": -2.0, "empty": 2.0}
 HALF = 2 / 3  # F1 of "grass"
 
 
-class TestSecondVersion:
-    def test_scores_at_a_given_threshold(self):
-        scores = v2_scores(QUESTIONS, ANSWERS, ODDS, threshold=0.75)
-        expected = {
-            "exact": 2 / 5,
-            "f1": (1 + HALF + 1) / 5,
-            "HasAns_exact": 1 / 3,
-            "HasAns_f1": (1 + HALF) / 3,
-            "NoAns_exact": 1 / 2,
-            "NoAns_f1": 1 / 2,
-            "predictions_exact": 2 / 5,
-            "predictions_f1": (1 + HALF + 1) / 5,
-        }
-        for name, share in expected.items():
-            assert scores[name] == pytest.approx(100 * share), name
-        assert (scores["HasAns_total"], scores["NoAns_total"]) == (3, 2)
+AT_THRESHOLD = {
+    **{
+        "exact": 2 / 5,
+        "f1": (1 + HALF + 1) / 5,
+        "HasAns_exact": 1 / 3,
+        "HasAns_f1": (1 + HALF) / 3,
+    },
+    **{"NoAns_exact": 1 / 2, "NoAns_f1": 1 / 2, "HasAns_total": 0.03, "NoAns_total": 0.02},
+    **{"predictions_exact": 2 / 5, "predictions_f1": (1 + HALF + 1) / 5},
+}
+ABOVE_1 = {**ODDS, "right": 1.5, "none": 1.0}  # unanswered, except in predictions
+LOW = {key: value - 10 for key, value in ODDS.items()}  # all are answered
+EQUAL = dict.fromkeys(ODDS, -1.0)  # the order of the questions counts
+WORDLESS = [question("q", "the"), question("r", "the", "red")]
+SECOND_VERSION = [
+    (QUESTIONS, ODDS, 0.75, AT_THRESHOLD),
+    (QUESTIONS, ABOVE_1, 10.0, {"exact": 1 / 5, "predictions_exact": 2 / 5}),
+    (QUESTIONS[2:], LOW, None, {"best_f1": 2 / 3, "f1": 1 / 3, "null_score_diff_threshold": 0.0}),
+    (QUESTIONS, EQUAL, None, {"best_f1": (3 + HALF) / 5}),
+    (QUESTIONS[::-1], EQUAL, None, {"best_f1": (2 - 1 + 1 + HALF) / 5}),
+    (WORDLESS, {"q": 0.0, "r": 0.0}, math.inf, {"exact": 1 / 2, "f1": 1 / 2, "HasAns_total": 0.02}),
+    (WORDLESS, {"q": 2.0, "r": 2.0}, math.inf, {"exact": 0.0, "predictions_exact": 1 / 2}),
+]
 
-    def test_questions_with_odds_above_1_are_unanswered_except_in_predictions(self):
-        odds = {**ODDS, "right": 1.5, "none": 1.0}
-        scores = v2_scores(QUESTIONS, ANSWERS, odds, threshold=10.0)
-        assert scores["exact"] == pytest.approx(100 * 1 / 5)  # without "right"
-        assert scores["predictions_exact"] == pytest.approx(100 * 2 / 5)
 
-    def test_the_threshold_is_0_if_it_is_best_to_answer_nothing(self):
-        questions = QUESTIONS[2:]
-        odds = {key: value - 10 for key, value in ODDS.items()}
-        scores = v2_scores(questions, ANSWERS, odds)
-        assert scores["best_f1"] == pytest.approx(100 * 2 / 3)
-        assert scores["null_score_diff_threshold"] == 0.0
-        assert scores["f1"] == pytest.approx(100 * 1 / 3)  # all are answered
+@pytest.mark.parametrize(("questions", "odds", "threshold", "shares"), SECOND_VERSION)
+def test_scores_of_the_second_version(questions, odds, threshold, shares):
+    scores = v2_scores(questions, {**ANSWERS, "q": "", "r": ""}, odds, threshold)
+    expected = {name: pytest.approx(100 * share) for name, share in shares.items()}
+    assert {name: scores[name] for name in expected} == expected
+    assert ("NoAns_total" in scores) == any(map(attrgetter("is_impossible"), questions))
 
-    def test_equal_odds_keep_the_order_of_the_questions(self):
-        odds = dict.fromkeys(ODDS, -1.0)
-        assert v2_scores(QUESTIONS, ANSWERS, odds)["best_f1"] == pytest.approx(100 * (3 + HALF) / 5)
-        backwards = v2_scores(QUESTIONS[::-1], ANSWERS, odds)
-        assert backwards["best_f1"] == pytest.approx(100 * (2 - 1 + 1 + HALF) / 5)
 
-    def test_references_without_words(self):
-        questions = [question("q", "the"), question("r", "the", "red")]
-        scores = v2_scores(questions, {"q": "", "r": ""}, {"q": 0.0, "r": 0.0}, threshold=math.inf)
-        assert scores["exact"] == scores["f1"] == 50.0
-        assert "NoAns_total" not in scores
-        # With odds above 1, only questions without references are correct.
-        scores = v2_scores(questions, {"q": "", "r": ""}, {"q": 2.0, "r": 2.0}, threshold=math.inf)
-        assert (scores["exact"], scores["predictions_exact"]) == (0.0, 50.0)
-
-    def test_unmarked_questions_are_unanswerable(self, warnings):
-        questions = [*QUESTIONS[3:], question("q")]
-        scores = v2_scores(questions, {**ANSWERS, "q": ""}, {**ODDS, "q": 0}, 10.0)
-        assert scores["NoAns_total"] == 3
-        assert len(warnings) == 1
-        assert "1 of 3 questions have neither" in warnings[0]
+def test_unmarked_questions_are_unanswerable(warnings):
+    questions = [*QUESTIONS[3:], question("q")]
+    scores = v2_scores(questions, {**ANSWERS, "q": ""}, {**ODDS, "q": 0}, 10.0)
+    assert scores["NoAns_total"] == 3
+    assert len(warnings) == 1
+    assert "1 of 3 questions have neither" in warnings[0]
 
 
 def test_unanswerable_questions_are_scored_only_in_the_second_version():
