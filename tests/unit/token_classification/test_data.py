@@ -275,66 +275,46 @@ def test_the_kind_of_a_file_to_predict_is_recognized(tmp_path, name, content, ki
     assert recognize_kind(str(path), ("O", "B-PER"), -1) == kind
 
 
-def test_raw_texts_become_objects(tmp_path):
-    path = tmp_path / "t.txt"
-    path.write_text("to NYC\r\n\n")
-    predicted = [(["O", "B-LOC"], [1.0, 0.5])] * 2
-    first, second = map(json.loads, written(path, predicted, kind="raw texts").splitlines())
-    entity = {"start": 3, "end": 6, "label": "LOC", "probability": 0.5}
-    assert first == {"text": "to NYC", "predicted_entities": [entity]}
-    assert second == {"text": "", "predicted_entities": []}
-
-
 @pytest.mark.parametrize("text", [*UNUSUAL_TEXTS, "don't co\u00adop \u200f\u05d0\u200d", "\u200b"])
 def test_texts_are_split_like_berts_basic_tokenizer(text):
     positions = [word.positions for word in align_words(text, do_lower_case=False)]
     assert split_words(text) == [(found[0], found[-1] + 1) for found in positions]
 
 
-def test_predictions_are_an_additional_column(tmp_path):
-    path = tmp_path / "t.conll"
-    content = COLUMNS.replace("EU NNP B-NP B-ORG\n", "# O\nEU NNP B-NP B-ORG\r\n")
+CITY = '[{"start": 3, "end": %d, "label": "LOC", "probability": 0.5}]'
+PREDICTIONS = [
+    (
+        COLUMNS.replace("EU NNP B-NP B-ORG\n", "# O\nEU NNP B-NP B-ORG\r\n"),
+        ["B-X O", "B-Y I-Y", "a\u00a0b"],
+        "-DOCSTART- -X- -X- O O\n\n# O\nEU NNP B-NP B-ORG B-X\r\nrejects VBZ B-VP O O\n\n"
+        "Peter NNP B-NP B-PER B-Y\nBlackburn NNP I-NP I-PER I-Y\n-DOCSTART-\n"
+        "BRUSSELS NNP B-NP B-LOC a_b\n",
+    ),
+    ("# two words\nto\n", ["a\u00a0b"], "# two words\nto\ta b\n"),  # remains a comment
+    ("New York\tX\nbad\n\n", ["a\u00a0b"], "New York\tX\ta b\nbad\n\n"),  # bad lines are copied
+    ("to NYC\r\n\n", ["O B-LOC"], f'{{"text": "to NYC", "predicted_entities": {CITY % 6}}}\n'
+     '{"text": "", "predicted_entities": []}\n'),
+    ('{"tokens": ["é", ""], "predicted_labels": 1, "id": 2.5}\n\n{"tokens": []}\n', ["O B-X"],
+     '{"tokens": ["é", ""], "predicted_labels": ["O", "B-X"], "id": 2.5}\n\n'
+     '{"tokens": [], "predicted_labels": []}\n'),
+    ('{"text": "to New York", "entities": [{}]}\n{"text": " "}\n', ["O B-LOC I-LOC"],
+     f'{{"text": "to New York", "entities": [{{}}], "predicted_entities": {CITY % 11}}}\n'
+     '{"text": " ", "predicted_entities": []}\n'),
+    ('{"tokens": ["\\ud800"]}\n{]\n', ["O"],
+     '{"tokens": ["\\ud800"], "predicted_labels": ["O"]}\n{]\n'),
+    ("text,id\nto NYC,1\n", ["O B-LOC"],
+     f'{{"text": "to NYC", "id": "1", "predicted_entities": {CITY % 6}}}\n'),
+]  # fmt: skip
+NAMES = {"to": "t.txt", '{"': "t.jsonl", "te": "t.csv"}  # by the beginnings of the contents
+
+
+@pytest.mark.parametrize(("content", "predicted", "expected"), PREDICTIONS)
+def test_predictions_have_the_format_of_the_file(tmp_path, content, predicted, expected):
+    path = tmp_path / NAMES.get(content[:2], "t.conll")
     path.write_bytes(content.encode())
-    labels = [["B-X", "O"], ["B-Y", "I-Y"], ["a b"]]
-    predicted = [(row, [0.5] * len(row)) for row in labels]
-    lines = written(path, predicted).split("\n")
-    expected = content.split("\n")
-    for index, label in enumerate(["O", None, None, "B-X\r", "O", None, "B-Y", "I-Y", None, "a_b"]):
-        if label is not None:
-            expected[index] = f"{expected[index].removesuffix(chr(13))} {label}"
-    assert lines == expected
-    path.write_text("# two words\nto\n", "utf-8")  # the first line must remain a comment
-    assert written(path, [(["a b"], [1.0])]) == "# two words\nto\ta b\n"
-    path.write_text("New York\tX\nbad\n\n", "utf-8")  # malformed lines are copied
-    assert written(path, [(["a b"], [1.0])]) == "New York\tX\ta b\nbad\n\n"
-
-
-def test_predictions_in_objects(tmp_path):
-    path = tmp_path / "t.jsonl"
-    objects = [
-        {"tokens": ["\u00e9", ""], "predicted_labels": 1, "id": 2.5},
-        {"text": "to New York", "entities": [{"no": "labels are read"}]},
-        {"tokens": []},
-        {"text": " "},
-        {"tokens": ["\ud800"]},
-    ]
-    path.write_text("\n\n".join(map(json.dumps, objects)))
-    predicted = [
-        (["O", "B-X"], [0.5, 0.25]),
-        (["O", "B-LOC", "I-LOC"], [0.75, 0.5, 1.0]),
-        (["O"], [1.0]),
-    ]
-    text = written(path, predicted)
-    lines = text.split("\n")
-    assert lines[0] == '{"tokens": ["\u00e9", ""], "predicted_labels": ["O", "B-X"], "id": 2.5}'
-    entity = {"start": 3, "end": 11, "label": "LOC", "probability": 0.75}
-    found = [json.loads(line) for line in lines[2:-1] if line]
-    assert found == [
-        {**objects[1], "predicted_entities": [entity]},
-        {**objects[2], "predicted_labels": []},
-        {**objects[3], "predicted_entities": []},
-        {**objects[4], "predicted_labels": ["O"]},
-    ]
+    labels = [[label.replace("\u00a0", " ") for label in row.split(" ")] for row in predicted]
+    kind = "raw texts" if path.suffix == ".txt" else None
+    assert written(path, [(row, [0.5] * len(row)) for row in labels], kind=kind) == expected
 
 
 @pytest.mark.parametrize(
