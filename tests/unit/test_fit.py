@@ -1,9 +1,9 @@
 """`fit`, `evaluate` and `save` of the classes that take texts, compared with the commands."""
 
-import json
 import math
-from collections.abc import Callable
+from collections.abc import Mapping
 from enum import Enum
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import keras
@@ -13,9 +13,11 @@ import pytest
 
 import albert_tf
 from albert_tf.finetuning import fine_tuned
-from tests.choice_run import choices
-from tests.squad_run import questions
-from tests.token_run import tagged_sentences
+from tests.choice_run import ChoiceRun, choices
+from tests.classifier_run import ClassifierRun
+from tests.fine_tuning_run import FineTuningRun
+from tests.squad_run import SquadRun, questions
+from tests.token_run import TokenRun, tagged_sentences
 from tests.usual import usual
 
 pytestmark = pytest.mark.usefixtures("eager")
@@ -28,96 +30,72 @@ TEXTS = [
     "fine",
 ]
 LABELS = ["yes", "no", "yes", "no", "yes"]
-SENTENCES = tagged_sentences(13, 0)
-QUESTIONS = questions(9, 3, 2)
+TOKENS, TAGS = ([[pair[i] for pair in row] for row in tagged_sentences(13, 0)] for i in (0, 1))
+CONTEXTS, QUESTIONS, ANSWERS = map(list, zip(*questions(9, 3, 2), strict=True))
 CHOICES = choices(7, 2, 5)
 TRAINED = {"learning_rate": 1e-3, "seed": 7}
 
 
 class Case(NamedTuple):
-    """A class and its new model, its command, and examples as columns with their names in files."""
+    """A class, its command, and examples as columns with their names in files."""
 
     kind: Any
-    model: type[keras.Model] | None  # if the class itself cannot add a new head
-    run: Callable[..., albert_tf.JobResult]
-    settings: Callable[..., Any]
-    names: list[str]  # of labels
+    command: type[FineTuningRun]
     examples: dict[str, list]
     lengths: dict[str, int]
-    files: tuple[str, ...]  # settings with train and dev files, and the action that uses the latter
-    steps: int  # of an epoch with batches of 4, according to the number of windows
-    score: str
-    inputs: Callable[[dict], dict] = lambda examples: {"texts": next(iter(examples.values()))}
+    names: tuple[str, ...] = ()  # of labels
+    settings: Mapping[str, Any] = MappingProxyType({})  # of the command
+    model: type[keras.Model] | None = None  # if the class itself cannot add a new head
+    steps: int = 2  # of an epoch with batches of 4, according to the number of windows
+    score: str = "eval_loss"
 
-
-def asked(examples):
-    return {f"{name}s" if name[-1] != "s" else name: examples[name] for name in [*examples][:-1]}
+    def inputs(self, examples: dict[str, list]) -> dict[str, list]:
+        """Returns the arguments of a prediction."""
+        first, *others, _ = examples
+        if self.names:
+            return {"texts": examples[first]}
+        return {f"{name.removesuffix('s')}s": examples[name] for name in (first, *others)}
 
 
 CASES = {
     "texts": Case(
         albert_tf.TextClassifier,
-        None,
-        albert_tf.run_classification,
-        lambda **given: albert_tf.ClassificationSettings(task_name="custom", **given),
-        ["no", "yes"],
+        ClassifierRun,
         {"text_a": TEXTS, "label": LABELS},
         {"max_seq_length": 16},
-        ("train_file", "dev_file", "do_eval"),
-        steps=2,
-        score="eval_loss",
+        ("no", "yes"),
+        {"task_name": "custom"},
     ),
     "words": Case(
         albert_tf.TokenClassifier,
-        None,
-        albert_tf.run_token_classification,
-        albert_tf.TokenClassificationSettings,
-        ["O", "B-animal", "B-place", "I-animal", "I-place"],
-        {
-            k: [[pair[i] for pair in row] for row in SENTENCES]
-            for i, k in ((0, "tokens"), (1, "labels"))
-        },
+        TokenRun,
+        {"tokens": TOKENS, "labels": TAGS},
         {"max_seq_length": 16},
-        ("train_file", "dev_file", "do_eval"),
+        ("O", "B-animal", "B-place", "I-animal", "I-place"),
         steps=4,
-        score="eval_loss",
     ),
     "questions": Case(
         albert_tf.QuestionAnswerer,
-        albert_tf.AlbertForQuestionAnsweringWithBeamSearch,
-        albert_tf.run_squad,
-        lambda **given: albert_tf.SquadSettings(squad_version=2, **given),
-        [],
-        {
-            key: [row[i] for row in QUESTIONS]
-            for key, i in (("question", 1), ("context", 0), ("answers", 2))
-        },
+        SquadRun,
+        {"question": QUESTIONS, "context": CONTEXTS, "answers": ANSWERS},
         {"max_seq_length": 22, "doc_stride": 7, "max_query_length": 9},
-        ("train_file", "predict_file", "do_predict"),
+        settings={"squad_version": 2},
+        model=albert_tf.AlbertForQuestionAnsweringWithBeamSearch,
         steps=3,
         score="best_f1",
-        inputs=asked,
     ),
     "choices": Case(
         albert_tf.MultipleChoice,
-        albert_tf.AlbertForMultipleChoice,
-        albert_tf.run_multiple_choice,
-        albert_tf.MultipleChoiceSettings,
-        [],
+        ChoiceRun,
         {key: [row[key] for row in CHOICES] for key in ("question", "context", "options", "label")},
         {"max_seq_length": 22, "max_qa_length": 9},
-        ("train_choices", "dev_choices", "do_eval"),
-        steps=2,
-        score="eval_loss",
-        inputs=asked,
+        model=albert_tf.AlbertForMultipleChoice,
     ),
 }
 
 
 def write(path, examples):
-    """Writes examples as JSON Lines."""
-    rows = (dict(zip(examples, row, strict=True)) for row in zip(*examples.values(), strict=True))
-    path.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    pandas.DataFrame(examples).to_json(path, orient="records", lines=True)
     return path
 
 
@@ -161,15 +139,15 @@ def fitted(case, new):
 def test_the_same_data_and_settings_give_the_weights_of_the_command(
     case, fitted, tmp_path, small_pretrained
 ):
-    train, dev, action = case.files
-    settings = case.settings(
-        **{train: write(tmp_path / "train.jsonl", case.examples), action: True},
-        **{dev: write(tmp_path / "dev.jsonl", fitted.dev), "do_train": True},
+    command, (train, dev) = case.command, case.command.files
+    settings = command.settings(
+        **{train: write(tmp_path / "train.jsonl", case.examples)},
+        **{dev: write(tmp_path / "dev.jsonl", fitted.dev)},
         **{"num_train_epochs": 2, "train_batch_size": 4, "save_checkpoints_steps": case.steps},
         **{"albert_hub_module_handle": small_pretrained, "output_dir": tmp_path / "run"},
-        **{**case.lengths, **TRAINED},
+        **{**dict.fromkeys(command.actions, True), **case.settings, **case.lengths, **TRAINED},
     )
-    assert case.run(settings).scores == fitted.scores
+    assert command.function(settings).scores == fitted.scores
     other = case.kind.load(tmp_path / "run")
     for ours, theirs in zip(fitted.model.model.weights, other.model.weights, strict=True):
         np.testing.assert_array_equal(ours, theirs)
@@ -195,10 +173,10 @@ def test_trained_models_are_saved_and_training_continues(case, fitted, tmp_path,
     loaded = case.kind.load(tmp_path / "kept")
     inputs = case.inputs(fitted.dev)
     assert loaded(**inputs) == fitted.model(**inputs)
-    _, dev, action = case.files
-    files = {dev: write(tmp_path / "dev.jsonl", fitted.dev), action: True}
-    command = case.settings(output_dir=tmp_path / "kept", do_train=False, **files)
-    assert case.run(command).scores == pytest.approx(scores, rel=1e-6)
+    settings = {"output_dir": tmp_path / "kept", "do_train": False, case.command.actions[1]: True}
+    settings[case.command.files[1]] = write(tmp_path / "dev.jsonl", fitted.dev)
+    result = case.command.function(case.command.settings(**case.settings, **settings))
+    assert result.scores == pytest.approx(scores, rel=1e-6)
     capfd.readouterr()
     settings = {"epochs": 1, "batch_size": 2, "learning_rate": 1e-7, "verbose": False}
     assert "loss" in loaded.fit(*columns, **settings)
@@ -268,7 +246,7 @@ def test_labels_of_any_list_type(labelled, new, tmp_path, kind):
     given = (
         [members, list(members)] if kind == "enum" else [kind(labelled.names), kind(labelled.names)]
     )
-    expected = tuple(labelled.names)
+    expected = labelled.names
     loaded = new(labelled, labels=given[0])
     loaded.save(tmp_path / "model")
     assert loaded.model.labels == expected
