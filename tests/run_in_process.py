@@ -4,6 +4,7 @@ import hashlib
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from importlib import import_module
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -12,7 +13,7 @@ from absl import flags
 
 from albert_tf.cli.app import explain, is_user_error
 from albert_tf.data.errors import UserError
-from tests.programs import command_line
+from tests.programs import CommandRun, command_line
 
 
 @contextmanager
@@ -37,6 +38,12 @@ def run_here(module: ModuleType, values: Mapping[str, Any], *arguments: Any) -> 
             if is_user_error(error):
                 raise UserError(explain(error, flags.FLAGS)) from error
             raise AssertionError("the command would show a stack trace") from error
+
+
+def run_command(run: CommandRun, **changes: Any) -> None:
+    """Runs the command of a `CommandRun` in this process."""
+    module = import_module(f"albert_tf.cli.{Path(run.script).stem}")
+    run_here(module, run.flags(**changes))
 
 
 def tree(folder: Path) -> dict[str, Any]:

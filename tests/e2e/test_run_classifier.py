@@ -9,6 +9,7 @@ import tensorflow as tf
 
 import albert_tf
 from tests.classifier_run import COUNTS, LABELS, ClassifierRun, blocks, write_csv
+from tests.run_in_process import run_command
 from tests.serving import serve_texts
 
 # Flags that a trained model makes superfluous.
@@ -124,12 +125,14 @@ class TestTraining:
 
 
 class TestWithoutTraining:
+    @pytest.mark.usefixtures("eager")
     def test_predicts_with_only_the_output_directory(self, copied):
         expected = copied.predicted()
         rows = [(row[1], row[0]) for row in copied.rows["test"]]
         backwards = copied.folder / "backwards.tsv"
         backwards.write_text("".join(f"{a}\t{b}\n" for a, b in [("review", "label"), *rows[::-1]]))
-        copied.must_work(
+        run_command(
+            copied,
             **{**WITHOUT_DATA, **FROM_OUTPUT, "test_file": backwards},
             do_predict=True,
             predict_batch_size=None,
@@ -147,10 +150,11 @@ class TestWithoutTraining:
         found = [list(one.probabilities.values()) for one in of_python]
         np.testing.assert_allclose(found, expected, rtol=0, atol=1e-5)
 
+    @pytest.mark.usefixtures("eager")
     def test_evaluates_all_checkpoints_or_the_selected_one(self, copied):
         expected = blocks(copied.output / "eval_results.txt")
         (copied.output / "best_trial.txt").unlink()
-        copied.must_work(do_eval=True, padding="max")
+        run_command(copied, do_eval=True, padding="max")
         again = blocks(copied.output / "eval_results.txt")
         assert [block["global_step"] for block in again] == ["2", "4", "6"]
         for block, other in zip(again, expected, strict=True):
@@ -159,7 +163,8 @@ class TestWithoutTraining:
             )
         assert (copied.output / "best_trial.txt").read_text().startswith("6:")
         elsewhere = copied.folder / "elsewhere"
-        copied.must_work(
+        run_command(
+            copied,
             **FROM_OUTPUT,
             do_eval=True,
             output_dir=elsewhere,

@@ -11,6 +11,7 @@ import pytest
 
 from tests.choice_run import COUNTS, LETTERS, ChoiceRun, choices, write_choices
 from tests.classifier_run import ClassifierRun, blocks
+from tests.run_in_process import run_command
 from tests.serving import serve_texts
 
 
@@ -61,6 +62,7 @@ def test_the_best_checkpoint_is_scored_on_the_test_set(trained):
     assert float(tested["eval_accuracy"]) == pytest.approx(np.mean(is_right), abs=1e-6)
 
 
+@pytest.mark.usefixtures("eager")
 def test_predicts_without_labels_from_the_output_directory(trained, tmp_path, golden):
     run = ChoiceRun(tmp_path, golden)
     shutil.copytree(trained.output, run.output)
@@ -72,7 +74,7 @@ def test_predicts_without_labels_from_the_output_directory(trained, tmp_path, go
     flags |= dict.fromkeys(
         ("albert_config_file", "spm_model_file", "max_seq_length", "max_qa_length")
     )
-    run.must_work(**flags, do_train=False, do_eval=False, do_predict=True, padding="max")
+    run_command(run, **flags, do_train=False, do_eval=False, do_predict=True, padding="max")
     np.testing.assert_allclose(probabilities(run), probabilities(trained), rtol=0, atol=1e-5)
     assert not (run.output / "predict_results.txt").exists()
 
