@@ -12,7 +12,7 @@ from albert_tf.cli import run_pretraining
 from albert_tf.cli.flags import DRY_RUN_PASSED
 from tests.pretraining_run import SCRIPT, PretrainingRun, assert_same_bits, read_checkpoint
 from tests.programs import TIMEOUT, Program
-from tests.run_in_process import assert_unchanged, logged_plan, run_here, tree
+from tests.run_in_process import assert_unchanged, logged_plan, run_command, run_here, tree
 from tests.small_records import plain_columns, pretraining_columns, write_records
 
 RESULTS = {
@@ -119,13 +119,15 @@ class TestEvaluation:
     @pytest.mark.parametrize(
         "choice", [pytest.param("best", marks=pytest.mark.slow), "model.ckpt-5.index"]
     )
-    def test_evaluating_one_checkpoint(self, trained, choice):
+    @pytest.mark.usefixtures("eager")
+    def test_evaluating_one_checkpoint(self, trained, choice, caplog):
+        caplog.set_level("INFO", logger="absl")
         step = best_step(trained) if choice == "best" else 5
         path = choice if choice == "best" else trained.output / choice
         other = trained.output / "model.ckpt-10"
         flags = {"do_train": False, "do_eval": True, "eval_checkpoint": path}
-        printed = trained.must_work(**flags, init_checkpoint=other)
-        assert f"{other} is not evaluated: eval_checkpoint=" in printed
+        run_command(trained, **flags, init_checkpoint=other)
+        assert f"{other} is not evaluated: eval_checkpoint=" in caplog.text
         results = trained.results()
         assert results.pop("global_step") == step
         recorded = trained.metrics("eval")[step]
@@ -256,7 +258,9 @@ def test_flags_without_effect_and_a_long_warm_up_are_logged(tmp_path):
 class TestGrownModel:
     """The run starts from a model with another vocabulary and fewer positions."""
 
-    def test_resumed_runs_have_the_same_weights(self, trained, tmp_path):
+    @pytest.mark.usefixtures("eager")
+    def test_resumed_runs_have_the_same_weights(self, trained, tmp_path, caplog):
+        caplog.set_level("INFO", logger="absl")
         grown = PretrainingRun(tmp_path)
         tokens = (grown.folder / "model" / "vocab.txt").read_text().split()
         vocabulary = tmp_path / "new.txt"
@@ -270,15 +274,16 @@ class TestGrownModel:
             "max_seq_length": 20,
             "input_file": write_records(tmp_path / "long.tfrecord", columns),
         }
-        printed = grown.must_work(**flags)
+        run_command(grown, **flags)
         pieces = "20 kept, 1 new, 11 dropped"
-        assert f"pieces: {pieces}; positions: 16 kept, 4 copied, 0 dropped" in printed
+        assert f"pieces: {pieces}; positions: 16 kept, 4 copied, 0 dropped" in caplog.text
         last = read_checkpoint(grown.output / "model.ckpt-12")
         assert last["bert/embeddings/position_embeddings"].shape == (20, 8)
         for path in grown.output.glob("model.ckpt-1*"):
             path.unlink()
-        resumed = grown.must_work(**flags)
-        assert "Growing" not in resumed
+        caplog.clear()
+        run_command(grown, **flags)
+        assert "Growing" not in caplog.text
         assert_same_bits(read_checkpoint(grown.output / "model.ckpt-12"), last)
 
     def test_needs_a_model_to_train(self, trained):
