@@ -59,7 +59,11 @@ def head_in(shapes: Shapes, task: StoredTask | None) -> StoredHead:
 
 
 def check_head(
-    path: str, shapes: Shapes, task: StoredTask | None, meeting: Meeting = Meeting.LOAD
+    path: str,
+    shapes: Shapes,
+    task: StoredTask | None,
+    meeting: Meeting = Meeting.LOAD,
+    advice: str = "",
 ) -> None:
     """Raises `ValueError` if weights contain only the heads of other tasks or labels.
 
@@ -69,7 +73,8 @@ def check_head(
     if task is not None and (is_fine_tuned or meeting is not Meeting.LOAD):
         head = SPAN_HEADS.get(task.name, CLASSIFIER)
         own = heads_in({head: [task.labels.num_outputs]})
-        settle(stated("head", {f"the task {task.name}": own, path: heads_in(shapes)}), meeting)
+        heads = stated("head", {f"the task {task.name}": own, path: heads_in(shapes)})
+        settle(heads, meeting, advice=advice)
 
 
 def head_of(model_class: type[ConfiguredModel]) -> StoredHead:

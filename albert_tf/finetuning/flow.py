@@ -83,7 +83,8 @@ def _check_data(job: Job[S]) -> None:
 def check_head_in(directory: TrainingDirectory, task: StoredTask) -> None:
     """Raises ValueError if the newest checkpoint of a directory has no head for the task."""
     if prefix := directory.newest() or directory.best():
-        check_head(prefix, open_weights(prefix).shapes, task, Meeting.RESUME)
+        advice = "Use a new `output_dir`. To start from that model, pass it as `init_checkpoint`."
+        check_head(prefix, open_weights(prefix).shapes, task, Meeting.RESUME, advice)
 
 
 def _evaluate(job: Job[S], on_log: OnLog | None) -> JobResult:

@@ -422,7 +422,7 @@ def test_the_directory_of_a_pretrained_model_is_not_overwritten(run_of, tmp_path
     for path in run.folder.glob("pretrained.ckpt.*"):
         shutil.copy(path, tmp_path / path.name.replace("pretrained.ckpt", checkpoint))
     flags = run.flags(do_train=True, output_dir=tmp_path)
-    assert f"{checkpoint} has no head" in error_of(name, flags, tmp_path)
+    assert f"{checkpoint}: the head was trained for other" in error_of(name, flags, tmp_path)
 
 
 def test_a_damaged_record_later_in_the_file_is_reported(run_of, tmp_path):

@@ -80,7 +80,7 @@ def test_best_scores_on_different_examples_are_not_compared(run, tmp_path):
     best = (output / "best_trial.txt").read_text()
     (output / "best_trial.txt").write_text(re.sub(r":[^:]*$", ":1.0", best))
     printed = run.must_work(**run.short, output_dir=output, num_train_steps=LAST + 1)
-    assert "--eval_input_file" in printed
+    assert "was selected by another evaluation: evaluation." in printed
     last, step, value = (output / "best_trial.txt").read_text().split(":")
     assert (last, step) == ("9", "9")
     assert float(value) < 1.0
