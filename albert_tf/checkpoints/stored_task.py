@@ -88,8 +88,9 @@ class StoredTask:
         task = cls._read(path)
         if trained is not None:
             sources = {path: task.facts, os.path.join(directory, RUN_CONFIG_FILE): trained.facts}
-            rename = "To rename classes, load the model with rename_labels=True and save it."
-            settle(sources, Meeting.LOAD, advice=f"{Meeting.LOAD.value} {rename}")
+            rename = " To rename classes, load the model with rename_labels=True and save it."
+            advice = Meeting.LOAD.value + rename * (task.labels != trained.labels)
+            settle(sources, Meeting.LOAD, advice=advice)
         return task
 
     @classmethod
