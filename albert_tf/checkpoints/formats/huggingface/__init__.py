@@ -419,7 +419,9 @@ def _label_names(values: Mapping[str, Any], where: str) -> tuple[str, ...]:
     labels = tuple(str(v.value) if is_number(v.value) else v.text() for v in found)
     inverse = values.get("label2id")
     inverse = inverse if isinstance(inverse, dict) else {}
-    ids_of = {f"labels.{n}": str(i) for n, i in inverse.items() if n in labels}
-    own = {n: i if str(names.get(i)) == n[7:] else labels.index(n[7:]) for n, i in ids_of.items()}
-    settle({f"{where}: id2label": own, "label2id": ids_of}, Meeting.LOAD)
+    ids_of = {name: str(i) for name, i in inverse.items() if name in labels}
+    own = {n: i if str(names.get(i)) == n else str(labels.index(n)) for n, i in ids_of.items()}
+    sources = {f"{where}: id2label": own, "label2id": ids_of}
+    facts = {w: {f"labels.{n}": i for n, i in ids.items()} for w, ids in sources.items()}
+    settle(facts, Meeting.LOAD)
     return labels
