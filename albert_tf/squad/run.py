@@ -183,8 +183,9 @@ class SquadJob(Job[SquadSettings]):
         num_steps = int(num_questions / batch_size * epochs)
         if not num_steps:
             raise UserError(
-                f"`num_train_epochs`={epochs} is too small: {num_questions} questions give less "
-                f"than one step with `train_batch_size`={batch_size}. Increase `num_train_epochs`."
+                f"{num_questions} questions and {epochs:g} epochs give less than one step of "
+                f"{batch_size} windows. Use more epochs (`num_train_epochs`, or `epochs` of `fit`) "
+                "or smaller batches."
             )
         num_warmup_steps = int(num_steps * settings.warmup_proportion)
         logging.info(
