@@ -116,7 +116,7 @@ def test_release_directory_contains_the_list_of_pieces(golden, tmp_path, content
 KEPT = [*NAMES, "keras"]
 
 
-@pytest.mark.parametrize("name", usual(KEPT, "original", "huggingface", "keras_hub"))
+@pytest.mark.parametrize("name", usual(KEPT, "original", "huggingface"))
 def test_accents_are_preserved(name, tmp_path):
     """Every format stores `keep_accents`, and none stores it if it is false."""
     file, texts = accents.write_model(tmp_path / "spiece.model"), accents.lines("Vietnamese", 9)

@@ -28,6 +28,7 @@ from albert_tf.modeling.models import (
 from albert_tf.tools.inspect import describe
 from tests.huggingface import models
 from tests.small_model import encoder_inputs
+from tests.usual import usual
 
 RECORD = json.loads((models.RECORDED / "models.json").read_text())
 TAGS = ("O", "B-PER", "I-PER")
@@ -113,7 +114,7 @@ def test_other_heads_of_other_classes(variant):
         assert class_of(variant(name, architectures=["AlbertForNer"])) is kind
 
 
-@pytest.mark.parametrize("architectures", [None, ["AlbertSoftmaxForNer"], ["AlbertForMaskedLM"]])
+@pytest.mark.parametrize("architectures", usual([None, ["MyModel"], ["AlbertForMaskedLM"]], None))
 def test_unclear_classifiers_are_omitted_without_a_class(variant, warnings, architectures):
     path = variant("classifier", NOUNS, architectures=architectures)
     loaded = albert_tf.load(path)

@@ -189,22 +189,24 @@ def test_offsets_include_blanks_before_words_of_sentencepiece(tmp_path):
     assert slices == [*words, (mark, " "), ("e", "\u00e9")]
 
 
-@pytest.fixture
-def other(tmp_path):
+@pytest.fixture(scope="module")
+def other(tmp_path_factory):
     """A directory of transformers whose tokenizer has custom rules and names of special tokens."""
     pieces = [["[CLS]", -9.0], *rules.PIECES]
-    spaces = [{"type": "Whitespace"}]
-    files = rules.unigram(rules.ALBERT, spaces, pieces, rules.OTHER_SPECIAL)
-    folder = tmp_path / "other"
-    size = 5 + len(pieces)
-    huggingface.write(str(folder), models.our_contents({}, {"vocab_size": size}))
+    files = rules.unigram(rules.ALBERT, [{"type": "Whitespace"}], pieces, rules.OTHER_SPECIAL)
+    folder, changes = tmp_path_factory.mktemp("other"), {"vocab_size": 5 + len(pieces)}
+    huggingface.write(str(folder), models.our_contents({}, changes))
     for name, content in files.items():
         (folder / name).write_text(json.dumps(content))
     return folder
 
 
-def test_other_rules_are_stored_with_models(other, tmp_path):
-    model = albert_tf.load(other)
+@pytest.fixture(scope="module")
+def model(other):
+    return albert_tf.load(other)
+
+
+def test_other_rules_are_stored_with_models(other, model, tmp_path):
     tokenizer = model.tokenizer
     assert isinstance(tokenizer, LibraryTokenizer)
     assert (tokenizer.cls_token, tokenizer.mask_token) == ("<s>", "<mask>")
@@ -223,8 +225,8 @@ def test_other_rules_are_stored_with_models(other, tmp_path):
     np.testing.assert_allclose(*vectors)
 
 
-def test_formats_without_other_rules_are_refused_before_writing(other, tmp_path):
-    model, target = albert_tf.load(other), tmp_path / "target"
+def test_formats_without_other_rules_are_refused_before_writing(other, model, tmp_path):
+    target = tmp_path / "target"
     for name in ("keras_hub", "tf1_hub", "tf2_hub"):
         for write in (
             partial(albert_tf.save, model, target, format=name),

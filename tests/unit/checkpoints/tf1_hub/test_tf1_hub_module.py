@@ -83,7 +83,11 @@ def test_dropout_rates(module):
 
 
 @pytest.mark.parametrize(
-    ("without", "head"), [("cls/seq_relationship/", "mlm"), ("cls/predictions/", "sop")]
+    ("without", "head"),
+    [
+        ("cls/seq_relationship/", "mlm"),
+        pytest.param("cls/predictions/", "sop", marks=pytest.mark.slow),
+    ],
 )
 def test_missing_heads_have_no_signature(model, weights, word_piece, tmp_path, without, head):
     kept = {name: value for name, value in weights.items() if not name.startswith(without)}
