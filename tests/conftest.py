@@ -87,11 +87,11 @@ def optimize_graphs(value):
 
 
 @pytest.fixture(scope="module")
-def eager():
-    """Runs functions eagerly, which takes less time than tracing them for a few small batches."""
+def eager(pytestconfig):
+    """Runs functions eagerly in default tests, which takes less time than tracing them."""
     import tensorflow as tf
 
-    tf.config.run_functions_eagerly(True)
+    tf.config.run_functions_eagerly(pytestconfig.option.markexpr == "not slow")
     yield
     tf.config.run_functions_eagerly(False)
 
@@ -101,9 +101,10 @@ def traced(eager):
     """Traces functions in a test of a module that runs functions eagerly."""
     import tensorflow as tf
 
+    is_eager = tf.config.functions_run_eagerly()
     tf.config.run_functions_eagerly(False)
     yield
-    tf.config.run_functions_eagerly(True)
+    tf.config.run_functions_eagerly(is_eager)
 
 
 @pytest.fixture
