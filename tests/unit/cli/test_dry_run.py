@@ -69,9 +69,9 @@ def test_unknown_pieces_are_counted_per_file(module, kind, actions, tmp_path, go
 
 def test_equal_labels_of_words_are_reported(tmp_path, golden, caplog):
     run = TokenRun(tmp_path, golden)
-    (tmp_path / "dev.conll").write_text("the O\nroad O\n\n")
+    (tmp_path / "dev.conll").write_text("the O\nroad O\n\n" * 9)
     run_here(run_token_classifier, run.flags(do_train=True, do_eval=True, dry_run=True))
-    assert "dev.conll: all 2 words have the label 'O'" in caplog.text
+    assert "dev.conll: all 18 words have the label 'O'" in caplog.text
 
 
 @pytest.mark.slow
