@@ -36,18 +36,21 @@ def parts(package):
 
 def problems(ledger, package):
     """Returns what the ledger does not state."""
-    counts, found = dict.fromkeys(ledger, 0), []
     owners = {pattern: name for name, (patterns, _) in ledger.items() for pattern in patterns}
+    counts, unused, found = dict.fromkeys(ledger, 0), {*owners}, []
     for part, lines in parts(package):
         if matching := [p for p in owners if fnmatch(part, p) or fnmatch(part, f"{p}:*")]:
-            counts[owners[max(matching, key=len)]] += lines
+            owner = max(matching, key=len)
+            counts[owners[owner]] += lines
+            unused.discard(owner)
         else:
             found.append(f"{part} belongs to no promise.")
-    for name, (patterns, stated) in ledger.items():
-        if not counts[name]:
-            found.append(f"{name!r}: nothing matches {patterns}.")
-        elif counts[name] > _GROWTH * stated:
-            found.append(f"{name!r} states {stated} lines and has {counts[name]}.")
+    found += [f"No module belongs to {pattern}." for pattern in sorted(unused)]
+    found += [
+        f"{name!r} states {stated} lines and has {counts[name]}."
+        for name, (_, stated) in ledger.items()
+        if counts[name] > _GROWTH * stated
+    ]
     return found
 
 
@@ -63,7 +66,7 @@ def test_every_module_belongs_to_a_promise_that_states_its_lines():
         ({"all": (["*"], 9)}, ["'all' states 9 lines and has 10."]),
         ({"one": (["a.py"], 6)}, ["b/c.py belongs to no promise."]),
         ({"one": (["*", "a.py:f"], 10), "two": (["a.py"], 4)}, []),
-        ({"one": (["*"], 10), "old": (["d.py"], 3)}, ["'old': nothing matches ['d.py']."]),
+        ({"one": (["*"], 10), "old": (["d.py"], 3)}, ["No module belongs to d.py."]),
     ],
 )
 def test_growth_and_missing_modules_are_found(tmp_path, stated, expected):
