@@ -76,7 +76,8 @@ def pytest_runtest_setup():
 
     random.seed(1)
     np.random.seed(1)
-    # Variables get the same names in every test, so that TensorFlow finds their kernels.
+    # Variables get the same names in every test, so that TensorFlow finds their kernels. The public
+    # `keras.utils.clear_session` would delete these kernels.
     reset_uids()
 
 

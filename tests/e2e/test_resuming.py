@@ -17,7 +17,7 @@ from tests.small_records import damage_record, pretraining_columns, write_record
 from tests.squad_run import SquadRun
 from tests.token_run import TokenRun
 
-STEPS = 80  # 24 passes over the input
+STEPS = 100  # 30 passes over the input
 EVERY = 10
 
 
@@ -65,7 +65,7 @@ runpy.run_path(sys.argv[0], run_name="__main__")
 """
 
 
-def end_after(run, flags, step, number=signal.SIGKILL, seconds=0.05):
+def end_after(run, flags, step, number=signal.SIGKILL, seconds=0.1):
     """Ends the run at a random moment after the checkpoint of a step; returns its output."""
     (script := run.folder / "ending.py").write_text(ENDING)
     ending = f"{run.script} {run.output} {step} {int(number)} {seconds}"
