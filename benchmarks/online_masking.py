@@ -18,7 +18,6 @@ from functools import partial
 import numpy as np
 import tensorflow as tf
 from absl import app, flags
-from albert_tf.training.training_input import TrainingInput
 
 from albert_tf.config import AlbertConfig
 from albert_tf.data.tfrecord import encode_examples, frame_records
@@ -26,6 +25,7 @@ from albert_tf.pretraining.instances import plain_feature_specs, pretraining_fea
 from albert_tf.pretraining.masking import MaskingSettings, OnlineMasking
 from albert_tf.pretraining.task import PretrainingTask
 from albert_tf.training.strategies import create_strategy, split_batch
+from albert_tf.training.trainer import TrainingInput
 
 flags.DEFINE_list("shapes", ["4096x128", "4096x512"], "Examples x positions of a batch.")
 flags.DEFINE_integer("records", 8192, "Number of records of the file, which is read repeatedly.")
