@@ -63,7 +63,8 @@ def questions_in(content: JsonValue) -> Iterator[JsonValue]:
 
 
 def _unfolded(row: JsonValue) -> Iterator[JsonValue]:
-    inner = find_value(row, _NESTED)
+    """Yields the questions in a value; values that are not objects as they are."""
+    inner = find_value(row, _NESTED) if isinstance(row.value, dict) else None
     if inner is None:
         yield row
         return
@@ -71,7 +72,8 @@ def _unfolded(row: JsonValue) -> Iterator[JsonValue]:
     context = {name: row.value[name] for name in names if name in row.value}
     parts = inner.elements() if isinstance(inner.value, list) else [inner]
     for part in chain.from_iterable(map(_unfolded, parts)):
-        part.value = {**part.value, **context} if context else part.value
+        if context and isinstance(part.value, dict):
+            part.value = {**part.value, **context}
         yield part
 
 
@@ -149,19 +151,16 @@ def _question_rows(path: str, examples: Sequence[Mapping[str, Any]] | None) -> R
 
 def _each_question(rows: Iterable[Row], is_json: bool) -> Iterator[Row]:
     count = 0
-    for number, row, problem in rows:
-        try:
-            if problem:
-                raise problem
-            for question in _unfolded(row):
-                count += 1
-                values = question.value
-                if not is_json:
-                    values = {name: cell for name, cell in values.items() if cell}
-                where = f"{question.where}: {question.keys}" if question.keys else question.where
-                yield str(values.get("id", count)), JsonValue(values, where), None
-        except UserError as error:
-            yield number, row, error
+    for _, row, problem in rows:
+        for question in _unfolded(row):
+            count += 1
+            values, error = question.value, problem
+            if not isinstance(values, dict):
+                values, error = {}, question.error("an object")
+            if not is_json:
+                values = {name: cell for name, cell in values.items() if cell}
+            where = f"{question.where}: {question.keys}" if question.keys else question.where
+            yield str(values.get("id", count)), JsonValue(values, where), error
 
 
 def read_squad(
