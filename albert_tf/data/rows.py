@@ -177,7 +177,7 @@ def _named(
         if len(cells) != width:
             few = "few" if len(cells) < width else "many"
             problem = UserError(f"{where} has too {few} columns: {len(cells)} instead of {width}.")
-        elif cells == header:
+        elif cells == header[:width]:
             problem = UserError(f"{where} has the header again.")
         yield number, JsonValue(dict(zip(columns, cells, strict=False)), where), problem
 

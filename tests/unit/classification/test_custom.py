@@ -158,13 +158,15 @@ def test_texts_of_a_test_file(name, content, settings, texts, warning, file, cap
         ("a.csv", "you", "too few columns"),
         ("a.tsv", "you\tare\tx", "too many columns"),
         ("a.tsv", "text_a\tlabel", "the header again"),
+        ("b.tsv", "text_a\tlabel\t", "the header again"),
         ("a.jsonl", '{"text_a": ["you"], "label": "x"}', "text_a must be text"),
         ("a.jsonl", '{"label": "x"}', "no 'text_a'"),
         ("a.jsonl", '{"label": ', "not valid JSON"),
     ],
 )
 def test_one_percent_of_malformed_rows_is_accepted(split, name, bad, problem, file, caplog):
-    good = {"a.csv": "I,y", "a.tsv": "I\ty", "a.jsonl": '{"text_a": "I", "label": "y"}'}[name]
+    rows = {"a.csv": "I,y", "a.tsv": "I\ty", "b.tsv": "I\ty\t"}
+    good = rows.get(name, '{"text_a": "I", "label": "y"}')
     header = [good.replace("I", "text_a").replace("y", "label")] * (name != "a.jsonl")
 
     def read(rows):
