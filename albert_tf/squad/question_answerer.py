@@ -9,7 +9,6 @@ from dataclasses import replace
 from numbers import Real
 from typing import Any
 
-import numpy as np
 from absl import logging
 
 from albert_tf.checkpoints.loading import build_kind, check_model, open_with_tokenizer
@@ -17,7 +16,7 @@ from albert_tf.checkpoints.stored_task import SQUAD_TASKS, THRESHOLD, StoredTask
 from albert_tf.data.arguments import as_list, as_texts, check_same_length, check_whole_number
 from albert_tf.data.errors import UserError
 from albert_tf.data.streams import regrouped
-from albert_tf.data.strict_json import JsonValue
+from albert_tf.data.strict_json import JsonValue, shown
 from albert_tf.finetuning.fine_tuned import FineTuned
 from albert_tf.finetuning.metrics import warn_of_constant
 from albert_tf.finetuning.predictor import new_predictor
@@ -252,11 +251,15 @@ class QuestionAnswerer(Answerer, FineTuned):
 def _rows(questions: object, contexts: object, answers: object) -> list[dict[str, Any]]:
     """Returns questions as the rows of a file."""
     asked, texts = as_texts("questions", questions), as_texts("contexts", contexts)
-    given = as_list("answers", answers, "texts")
+    given = [_plain(answer) for answer in as_list("answers", answers, "texts")]
     check_same_length("contexts", texts, "questions", asked)
     check_same_length("answers", given, "questions", asked)
+    for index, answer in enumerate(given):
+        if not isinstance(answer, str | list | dict | None):
+            kinds = "a text, a list of texts, a dictionary or None"
+            raise TypeError(f"answers[{index}] must be {kinds}. Received: {shown(answer)}")
     return [
-        {"question": question, "context": context, "answers": _plain(answer)}
+        {"question": question, "context": context, "answers": answer}
         for question, context, answer in zip(asked, texts, given, strict=True)
     ]
 
@@ -265,10 +268,12 @@ def _plain(answer: Any) -> Any:
     """Returns an answer as in JSON; `None` for missing values and empty texts."""
     if isinstance(answer, dict):
         return {key: _plain(value) for key, value in answer.items()}
-    if isinstance(answer, np.ndarray):
-        return answer.tolist()
-    is_missing = answer is None or answer == "" or answer != answer  # NaN in tables
-    return None if is_missing else answer
+    if hasattr(answer, "tolist"):  # of NumPy and pandas
+        answer = answer.tolist()
+    if isinstance(answer, list | tuple):
+        return [value if isinstance(value, str) else _plain(value) for value in answer]
+    is_missing = (answer == answer) is not True  # NaN and NA in tables
+    return None if is_missing or answer == "" else answer
 
 
 def _columns_of(rows: Any) -> tuple[list[str], list[str] | None]:

@@ -340,7 +340,7 @@ def test_multi_label(new):
         ("words", (["a text"], [["O"]]), TypeError, r"sentences\[0\]"),
         ("words", ([["a"]], [[1]]), TypeError, r"labels\[0\]"),
         ("questions", (["a?"], ["b"], ["c"]), ValueError, "'c' does not occur in the context"),
-        ("questions", (["a?"], ["b"], [3]), ValueError, "the training data: question 1"),
+        ("questions", (["a?"], ["b"], [{"start": 3}]), ValueError, "the training data: question 1"),
         ("questions", (["a?"], ["b"], []), ValueError, "answers"),
         (
             "choices",

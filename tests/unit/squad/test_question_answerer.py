@@ -6,6 +6,8 @@ tests/e2e/test_run_squad.py compares its answers with the answers that the comma
 import math
 import random
 
+import numpy as np
+import pandas
 import pytest
 
 from albert_tf import (
@@ -85,6 +87,18 @@ def test_rows_are_answered_like_texts(directory):
     ])  # fmt: skip
 
 
+def test_answers_may_be_values_of_arrays_and_tables(directory):
+    evaluate = QuestionAnswerer.load(directory).evaluate
+    asked = QUESTIONS[:3], CONTEXTS[:3]
+    expected = evaluate(*asked, ["tower", {"text": ["1", "2"], "answer_start": [3, 4]}, None])
+    for answers in (
+        [np.str_("tower"), {"text": np.array(["1", "2"]), "answer_start": np.arange(2)}, math.nan],
+        [("tower",), {"text": ["1", "2"], "answer_start": [np.int64(3), 4]}, pandas.NA],
+        [np.array(["tower"]), ("1", "2"), []],
+    ):
+        assert evaluate(*asked, answers) == expected
+
+
 def test_invalid_arguments_are_rejected(directory):
     load = QuestionAnswerer.load
     assert_rejected([
@@ -94,4 +108,6 @@ def test_invalid_arguments_are_rejected(directory):
         (lambda: load(directory, max_query_length=30), ValueError, "max_query_length"),
         (lambda: load(directory, null_score_diff_threshold=math.nan), ValueError,
          "null_score_diff_threshold must be a number"),
+        (lambda: load(directory).evaluate(QUESTIONS[:1], CONTEXTS[:1], [1889]), TypeError,
+         r"answers\[0\] must be a text, .* Received: 1889"),
     ])  # fmt: skip
