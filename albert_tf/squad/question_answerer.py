@@ -35,6 +35,7 @@ from albert_tf.squad.answerer import (
 from albert_tf.squad.answers import OUTPUTS, AnswerSettings
 from albert_tf.squad.data import plain_question, questions_in, read_squad
 from albert_tf.squad.features import check_lengths, squad_features
+from albert_tf.squad.metrics import has_references
 from albert_tf.squad.run import SquadJob, best_answers, scores
 from albert_tf.tokenization.base import Tokenizer
 
@@ -239,6 +240,8 @@ class QuestionAnswerer(Answerer, FineTuned):
         data = read_squad(
             "examples", version=settings.version, is_training=False, examples=examples
         )
+        if settings.version == 1 and not has_references(data.questions, 1):
+            raise UserError("`answers` must contain at least one answer. Received: none.")
         features = squad_features(
             data, self.tokenizer, **settings.lengths, is_training=False, is_logged=False
         )

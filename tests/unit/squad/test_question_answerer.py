@@ -111,3 +111,12 @@ def test_invalid_arguments_are_rejected(directory):
         (lambda: load(directory).evaluate(QUESTIONS[:1], CONTEXTS[:1], [1889]), TypeError,
          r"answers\[0\] must be a text, .* Received: 1889"),
     ])  # fmt: skip
+
+
+def test_evaluations_of_squad_1_need_answers(version, directory):
+    evaluate = QuestionAnswerer.load(directory).evaluate
+    if version == 2:  # no question has an answer
+        assert evaluate(QUESTIONS[:2], CONTEXTS[:2], [None, ""])["NoAns_total"] == 2
+    else:
+        with pytest.raises(ValueError, match="`answers` must contain at least one"):
+            evaluate(QUESTIONS[:2], CONTEXTS[:2], [None, ""])
