@@ -24,7 +24,7 @@ from absl import logging
 from albert_tf.data.errors import UserError
 from albert_tf.data.files import folder_names
 from albert_tf.data.parallel import progress
-from albert_tf.data.rows import Row, Rows, read_rows, read_text, rows_of
+from albert_tf.data.rows import Row, Rows, literal, read_rows, read_text, rows_of
 from albert_tf.data.schema import Field, Schema, as_is, log_counts
 from albert_tf.data.splits import TRAIN
 from albert_tf.data.strict_json import (
@@ -133,7 +133,8 @@ def _text(value: JsonValue) -> str:
 
 def _options(value: JsonValue, names: str) -> tuple[tuple[str, ...], Sequence[object]]:
     """Returns options, and their names if they have names."""
-    found = JsonValue(rows_of(value.value) or value.value, value.where, value.keys).elements()
+    content = literal(value).value
+    found = JsonValue(rows_of(content) or content, value.where, value.keys).elements()
     if not 2 <= len(found) <= len(LETTERS):
         raise value.error(f"2 to {len(LETTERS)} texts")
     if not all(isinstance(option.value, dict) for option in found):

@@ -114,6 +114,19 @@ def test_other_data_sets_are_read_as_published(name, read, caplog):
     assert example == ChoiceExample("0", context, "Why?", ("iron", "gas"), 1)
 
 
+@pytest.mark.parametrize(
+    "cell",
+    [
+        '["iron", "gas"]',
+        "['iron', 'gas']",
+        "{'label': array(['A', 'B']), 'text': array(['iron', 'gas'], dtype=object)}",
+    ],
+)
+def test_options_are_lists_in_cells(cell, read):
+    lines = "question\tchoices\tanswer", f"Why?\t{cell}\tB"
+    assert read(*lines, name="data.tsv") == [ChoiceExample("0", "", "Why?", ("iron", "gas"), 1)]
+
+
 def test_errors_name_the_keys_that_were_found_and_expected(read):
     with pytest.raises(ValueError, match=r"'context', 'q'.*context, question, options, label"):
         read({"context": "c", "q": "?"})
