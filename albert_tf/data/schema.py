@@ -74,7 +74,8 @@ class Field:
     def value(self, row: JsonValue, name: str, columns: Sequence[str]) -> Any:
         """Returns the value of a row, given the name of the field and the result of `find`."""
         if self.is_pattern and len(columns) > 1:
-            found = [row.value[column] for column in columns if column in row.value]
+            count = sum(column in row.value for column in columns)  # the last ones may be missing
+            found = [row.value.get(column) for column in columns[:count]]
             return self.read(JsonValue(found, row.where, name))
         value = find_value(row, columns)
         if value is not None:

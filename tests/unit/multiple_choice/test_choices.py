@@ -127,6 +127,14 @@ def test_options_are_lists_in_cells(cell, read):
     assert read(*lines, name="data.tsv") == [ChoiceExample("0", "", "Why?", ("iron", "gas"), 1)]
 
 
+def test_only_the_last_options_may_be_missing(read):
+    four = {"sent1": "So.", "sent2": "Why?", **{f"ending{n}": f"{n}." for n in range(4)}}
+    last, second = ({k: v for k, v in four.items() if k != f"ending{n}"} for n in (3, 1))
+    assert read({**four, "label": 0}, {**last, "label": 2})[1].options == ("0.", "1.", "2.")
+    with pytest.raises(ValueError, match=r"line 2 of .*options\[1\] must be text"):
+        read({**four, "label": 0}, {**second, "label": 2})
+
+
 def test_errors_name_the_keys_that_were_found_and_expected(read):
     with pytest.raises(ValueError, match=r"'context', 'q'.*context, question, options, label"):
         read({"context": "c", "q": "?"})
