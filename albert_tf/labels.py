@@ -4,6 +4,7 @@ import re
 import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import numpy as np
 from absl import logging
@@ -75,15 +76,19 @@ class Labels:
             return f"any of the following, each at most once, {separated}: {listed(self.names)}"
         return "a finite number such as -2.5" if self.is_regression else listed(self.names)
 
+    @cached_property
+    def _known(self) -> frozenset[str]:
+        return frozenset(self.names)
+
     def accepts(self, label: str) -> bool:
         """Returns whether a label is a class, or for regression a finite number.
 
         With `multi_label`, `label` may contain several classes, see `split_labels`.
         """
         if self.multi_label:
-            return set(split_labels(label)) <= set(self.names)
+            return self._known >= {*split_labels(label)}
         if not self.is_regression:
-            return label in self.names
+            return label in self._known
         return decimal_number(label) is not None
 
     def encode(self, labels: Sequence[str]) -> np.ndarray:

@@ -477,11 +477,11 @@ def _warn_of_lists(path: str, names: Sequence[str], multi_label: bool) -> None:
     parts = [
         {part.strip(" '\"") for part in re.split("[,;]", name.strip("[](){}"))} for name in names
     ]
-    counts = Counter(chain.from_iterable(parts))
+    counts, known = Counter(chain.from_iterable(parts)), {*names}
 
     def is_list(name: str, found: set[str]) -> bool:
         shared = [counts[part] > 1 for part in found]
-        is_known = any(shared) if multi_label else all(shared) or bool(found & {*names})
+        is_known = any(shared) if multi_label else all(shared) or bool(found & known)
         return name[:1] + name[-1:] in ("[]", "{}") or (len(found) > 1 and is_known)
 
     lists = [name for name, found in zip(names, parts, strict=True) if is_list(name, found)]
