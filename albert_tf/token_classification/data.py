@@ -118,12 +118,15 @@ def recognize_kind(path: str, labels: Collection[str], label_column: int) -> str
     """Returns how a file to predict is read: as `TEXTS`, `COLUMNS`, or in a format of tables.
 
     The extension decides. Files with the extension .txt or without one contain texts, one per line,
-    unless most lines are rows: they contain a tab, a known label, or a single word.
+    unless most lines are rows: they contain a tab, a known label, or a single word. Raises
+    ValueError if the first line is a JSON object.
     """
     name = path.rpartition("/")[2].lower()
     if "." in name and not name.endswith(".txt"):
         return _kind_of(path)
     lines = [line for _, line in islice(_lines(path), _LINES_TO_CHECK) if line.strip(_BLANKS)]
+    if lines and isinstance(parse_row(path, lines[0], 1, _WANTED), dict):
+        raise UserError(f"{path} contains JSON objects. Rename it to end in .jsonl.")
     are_rows = [
         "\t" in line
         or any(cell in labels for cell in line.split()[label_column:][:1])

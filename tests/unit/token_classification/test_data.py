@@ -275,6 +275,13 @@ def test_the_kind_of_a_file_to_predict_is_recognized(tmp_path, name, content, ki
     assert recognize_kind(str(path), ("O", "B-PER"), -1) == kind
 
 
+def test_texts_to_predict_are_not_json(tmp_path):
+    path = tmp_path / "t.txt"
+    path.write_text('\n{"text": "a b"}\n', "utf-8")
+    with pytest.raises(ValueError, match=r"t\.txt contains JSON objects\. Rename it .* \.jsonl"):
+        recognize_kind(str(path), ("O", "B-PER"), -1)
+
+
 @pytest.mark.parametrize("text", [*UNUSUAL_TEXTS, "don't co\u00adop \u200f\u05d0\u200d", "\u200b"])
 def test_texts_are_split_like_berts_basic_tokenizer(text):
     positions = [word.positions for word in align_words(text, do_lower_case=False)]
