@@ -81,6 +81,8 @@ class FineTuned(ABC):
         examples = {_NAMES[split]: rows for split, rows in ((TRAIN, train), (DEV, dev)) if rows}
         for split, name in _NAMES.items():
             action, file = job.SPLITS[split]
+            if given := settings.keys() & {action, file}:
+                raise TypeError(f"`fit` has no setting `{min(given)}`: its arguments are the data.")
             settings |= {action: name in examples, file: name}
         steps_per_epoch = -(-len(train) // batch_size)
         settings = {

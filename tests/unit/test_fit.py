@@ -365,6 +365,12 @@ def test_invalid_epochs_are_rejected(new, epochs, error):
         new().fit(TEXTS, LABELS, epochs=epochs)
 
 
+def test_files_are_no_settings_of_fit(new):
+    for name in ("train_file", "dev_file", "do_eval"):
+        with pytest.raises(TypeError, match=f"no setting `{name}`"):
+            new().fit(TEXTS, LABELS, epochs=1, **{name: "a.csv"})
+
+
 def test_validation_data_must_have_second_texts_if_the_training_data_have(new):
     classifier = new()
     for validation_data in ((TEXTS, LABELS), (TEXTS, LABELS, TEXTS[:2])):
