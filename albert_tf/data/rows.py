@@ -338,7 +338,7 @@ def rows_of(value: Any, lists: Sequence[str] = ()) -> list[dict[str, Any]] | Non
         return None
     match value:
         case {"columns": [*columns], "data": [*data]} if _are(list, data):
-            value = [dict(zip(columns, row, strict=False)) for row in data]
+            value = [dict(zip(map(str, columns), row, strict=False)) for row in data]
         case {"data": [*data]}:
             value = data
         case {} if _are(list, parts) and len({*map(len, parts)}) == 1:

@@ -87,6 +87,11 @@ def test_cells_of_rows(name, read):
     assert rows.unit == ("row" if "schema" in file[1] or name.split(",")[0] in PANDAS else "line")
 
 
+def test_names_of_columns_are_texts(read):
+    content = {"columns": [0, "b", ["c", 1]], "data": [["x", 1, 2]]}
+    assert read("x.json", json.dumps(content)).columns == ["0", "b", "['c', 1]"]
+
+
 def test_inner_keys_are_columns(read):
     rows = read("x.jsonl", '{"a": {"b": 1, "c": 2}}\n{"d": 3}\n')
     assert rows.columns == ["a", "a.b", "a.c", "d"]
