@@ -93,13 +93,14 @@ class FineTuned(ABC):
             "train_batch_size": batch_size,
             **settings,
         }
+        total = settings["num_train_epochs"]
         with tempfile.TemporaryDirectory(prefix="albert_tf_") as folder:
             directory = folder if output_dir is None else os.fspath(output_dir)
             with hidden_progress(not verbose):
                 result = run(
                     job,
                     job.SETTINGS(output_dir=directory, **settings),
-                    partial(_print_epoch, directory) if verbose else None,
+                    partial(_print_epoch, directory, total) if verbose else None,
                     InMemory(model, self.tokenizer, task, examples),
                 )
                 trained = TrainingDirectory(directory)
@@ -120,11 +121,14 @@ class FineTuned(ABC):
         return None if has_recipe or settings.get("train_step") is not None else 3.0
 
 
-def _print_epoch(output_dir: str, record: Record) -> None:
-    """Prints loss and score of a record of a run. Long sentences are several training examples."""
+def _print_epoch(output_dir: str, epochs: float | None, record: Record) -> None:
+    """Prints loss and score of a record of a run. The number of steps determines unset epochs."""
     config = read_run_config(output_dir)
-    steps = -(-config["input"]["examples"] // config["trainer"]["train_batch_size"])  # per epoch
+    num_steps = config["optimizer"]["num_train_steps"]
+    if epochs is None:  # long texts may be several training examples
+        batch_size = config["trainer"]["train_batch_size"]
+        epochs = num_steps / -(-config["input"]["examples"] // batch_size)
     label = "epoch" if record["phase"] == "train" else "validation"
-    epochs = [n / steps for n in (record["step"], config["optimizer"]["num_train_steps"])]
     metric = (config[EVALUATION_KEY] or {}).get("metric", "")
-    tqdm.write(result_row(f"{label} {epochs[0]:.3g}/{epochs[1]:.3g}", record, metric))
+    now = epochs * record["step"] / num_steps
+    tqdm.write(result_row(f"{label} {now:.3g}/{epochs:.3g}", record, metric))

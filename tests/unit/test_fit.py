@@ -157,8 +157,7 @@ def test_the_same_data_and_settings_give_the_weights_of_the_command(
 
 def test_a_line_is_printed_after_every_epoch(case, fitted):
     starts = [line.split("   ")[:2] for line in fitted.printed]
-    end = {start.split(" ")[1] for start, _ in starts[-2:]}
-    assert end == ({"0.308/0.308"} if case.score == "best_f1" else {"2/2"})  # of all windows
+    assert {start.split(" ")[1] for start, _ in starts[-2:]} == {"2/2"}  # as given
     assert {(start.split(" ")[0], second[:5]) for start, second in starts} == {
         ("epoch", "loss "),
         ("validation", "loss " if case.score == "eval_loss" else "best "),
