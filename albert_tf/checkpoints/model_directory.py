@@ -98,7 +98,9 @@ def check_vocabulary(config: AlbertConfig | None, tokenizer: Tokenizer) -> None:
     """Raises `LoadError` if a configuration contains the fingerprint of another vocabulary."""
     expected = config.extra.get(VOCABULARY_KEY) if config else None
     known = {f"{VOCABULARY_KEY} of the configuration": expected}
-    settle(stated("vocabulary", {**known, tokenizer.source: tokenizer.fingerprint}), Meeting.LOAD)
+    sources = stated("vocabulary", {**known, tokenizer.source: tokenizer.fingerprint})
+    advice = "Restore the file. To use the new vocabulary, delete this key from the configuration."
+    settle(sources, Meeting.LOAD, advice=advice)
 
 
 def find_tokenizer(directory: str) -> Tokenizer | None:
