@@ -29,6 +29,7 @@ UNNAMED = "custom"  # custom files, or an unknown task
 UNCLEAR = ""  # labels of texts or of tokens
 _SCALE = ("mean", "deviation")  # only for regressions of custom files
 
+_OTHER_TASK = "Use the same task and data, another model or, to train, a new `output_dir`."
 _SAME_KIND = {"mismnli": "mnli", "ax": "mnli"}  # tasks whose models are interchangeable
 
 
@@ -126,7 +127,8 @@ class StoredTask:
         """
         same = {} if is_training else _SAME_KIND
         names = {directory: self.name, "this command": name}
-        settle(stated("task", {w: same.get(n, n) for w, n in names.items()}), Meeting.RESUME)
+        tasks = stated("task", {where: same.get(n, n) for where, n in names.items()})
+        settle(tasks, Meeting.RESUME, advice=_OTHER_TASK)
 
     def check_answers(self, asked: StoredTask, directory: str) -> None:
         """Raises `ValueError` if the labels differ, or only one task has pairs of texts."""
@@ -134,7 +136,7 @@ class StoredTask:
         path = path if tf.io.gfile.exists(path) else directory
         answers = {"task": None, "scale": None, "max_seq_length": None}
         sources = {path: self.facts | answers, "the data": asked.facts}
-        settle(sources, Meeting.RESUME)
+        settle(sources, Meeting.RESUME, advice=_OTHER_TASK)
 
 
 def _task_of_run(directory: str) -> StoredTask | None:

@@ -270,7 +270,7 @@ SITUATIONS = [
     (ERROR, "task is custom in", T.task, {"name": "mnli", "is_training": False}),
     (ERROR, "labels is .*'bad', .*labels.json, 'fine'", T.task, {"labels": SWAPPED}),
     (ERROR, "numbers in the data", T.task, {"labels": ()}),
-    (ERROR, "pairs is False in .*, True in the data", T.task, {"is_pair": True}),
+    (ERROR, "pairs is False in .*, True in the data.* another model", T.task, {"is_pair": True}),
     (NOTHING, "", T.begin),
     (ERROR, "True in .*first, False in .*run.*`output_dir`", T.begin, {"do_lower_case": True}),
     (WARNING, "True in .*False in .*run", T.begin, {"given": True, "do_lower_case": True}),
