@@ -244,7 +244,8 @@ def _trained(
     elif version == 1:
         raise UserError(
             f"{where} has no answer, but `squad_version`=1 needs one for training, in "
-            f"{listed(_FIELDS['answers'].names)}. Use `squad_version`=2 if some have none."
+            f"{listed(_FIELDS['answers'].names)}. If some have none, use `squad_version`=2, or "
+            "AlbertForQuestionAnsweringWithBeamSearch in Python."
         )
     else:
         remarks.append("no answer; treated as unanswerable")

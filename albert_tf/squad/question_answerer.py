@@ -182,8 +182,9 @@ class QuestionAnswerer(Answerer, FineTuned):
                 `text` and `answer_start`. `None` for a question of SQuAD 2.0 without an answer.
             validation_data: questions, contexts and answers to evaluate after every epoch; the best
                 weights are kept. If `None`, the last weights are kept.
-            epochs: number of passes over the questions; default: 3. As in the original, batches
-                contain windows, of which a long context has several.
+            epochs: number of passes over the questions; default: 3, for `mini` over the windows,
+                with at least 96 steps. As in the original, batches contain windows, of which a
+                long context has several.
             batch_size: number of windows per step.
             learning_rate: see `TextClassifier.fit`.
             output_dir: see `TextClassifier.fit`.

@@ -113,10 +113,12 @@ def test_invalid_arguments_are_rejected(directory):
     ])  # fmt: skip
 
 
-def test_evaluations_of_squad_1_need_answers(version, directory):
-    evaluate = QuestionAnswerer.load(directory).evaluate
-    if version == 2:  # no question has an answer
-        assert evaluate(QUESTIONS[:2], CONTEXTS[:2], [None, ""])["NoAns_total"] == 2
-    else:
-        with pytest.raises(ValueError, match="`answers` must contain at least one"):
-            evaluate(QUESTIONS[:2], CONTEXTS[:2], [None, ""])
+def test_a_model_of_squad_1_needs_answers(version, directory):
+    answerer, data = QuestionAnswerer.load(directory), (QUESTIONS[:3], CONTEXTS[:3], [None] * 3)
+    if version == 2:
+        assert answerer.evaluate(*data)["total"] == 3
+        return
+    assert_rejected([
+        (lambda: answerer.evaluate(*data), ValueError, "`answers` must contain at least one"),
+        (lambda: answerer.fit(*data), ValueError, "WithBeamSearch in Python"),
+    ])  # fmt: skip
