@@ -72,12 +72,11 @@ def _check_data(job: Job[S]) -> None:
         context.trained.check_answers(job.task, context.trained_in)
     if settings.do_train:
         check_head_in(context.output, job.task)
+    needed = "`validation_data`" if context.examples else job.EVALUATING
     for name in ("early_stopping", "best_metric"):
         value = getattr(settings, name)
         if settings.do_train and value and not job.evaluates:
-            raise UserError(
-                f"`{name}`={value} needs evaluations during training. Add {job.EVALUATING}."
-            )
+            raise UserError(f"`{name}`={value} needs evaluations during training. Add {needed}.")
 
 
 def check_head_in(directory: TrainingDirectory, task: StoredTask) -> None:

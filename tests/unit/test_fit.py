@@ -370,6 +370,11 @@ def test_files_are_no_settings_of_fit(new):
             new().fit(TEXTS, LABELS, epochs=1, **{name: "a.csv"})
 
 
+def test_early_stopping_needs_validation_data(new):
+    with pytest.raises(ValueError, match=r"Add `validation_data`"):
+        new().fit(TEXTS, LABELS, early_stopping=2)
+
+
 def test_validation_data_must_have_second_texts_if_the_training_data_have(new):
     classifier = new()
     for validation_data in ((TEXTS, LABELS), (TEXTS, LABELS, TEXTS[:2])):
