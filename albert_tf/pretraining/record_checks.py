@@ -109,20 +109,21 @@ def check_sentence_pairs(files: Sequence[str], sentence_loss: str) -> None:
 
 @contextmanager
 def explain_read_errors(
-    files: Sequence[str], specs: Sequence[FeatureSpec], ends: Ends | None = None
+    inputs: Sequence[tuple[str, Sequence[FeatureSpec]]], ends: Ends | None = None
 ) -> Iterator[None]:
     """Context manager that converts reading errors of `tf.data` into a RecordError.
 
-    After an error, the files are compared with `ends`, and read again to find the damaged record.
+    After an error, the files in `inputs`, each with the features of its records, are compared with
+    `ends`, and read again to find the damaged record.
     """
     try:
         yield
     except (*_READ_ERRORS, *_FILE_ERRORS) as error:
         try:
-            for path in files:
+            for path, _ in inputs:
                 _check_file(path, (ends or {}).get(path))
-            if isinstance(error, _READ_ERRORS):
-                _check_all_records(files, specs)
+            for path, specs in inputs if isinstance(error, _READ_ERRORS) else ():
+                _check_all_records(path, specs)
         except RecordError as explained:
             raise explained from error
         if isinstance(error, tf.errors.DataLossError):
@@ -149,17 +150,16 @@ def _check_file(path: str, end: tuple[int, bytes] | None) -> None:
         )
 
 
-def _check_all_records(files: Sequence[str], specs: Sequence[FeatureSpec]) -> None:
-    for path in files:
-        for number, payload in enumerate(read_records(path), start=1):
-            _check_record(payload, specs, path, number)
-            try:
-                parse_batch(tf.constant([payload]), specs)
-            except _READ_ERRORS as error:  # TensorFlow is stricter than protobuf
-                raise RecordError(
-                    f"{path}, record {number}: TensorFlow cannot parse it. It is damaged; create "
-                    "the records again."
-                ) from error
+def _check_all_records(path: str, specs: Sequence[FeatureSpec]) -> None:
+    for number, payload in enumerate(read_records(path), start=1):
+        _check_record(payload, specs, path, number)
+        try:
+            parse_batch(tf.constant([payload]), specs)
+        except _READ_ERRORS as error:  # TensorFlow is stricter than protobuf
+            raise RecordError(
+                f"{path}, record {number}: TensorFlow cannot parse it. It is damaged; create "
+                "the records again."
+            ) from error
 
 
 def example_features(payload: bytes, path: str, number: int) -> Any:

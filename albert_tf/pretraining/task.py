@@ -1,8 +1,8 @@
 """The pretraining task: masked-LM and, on pairs of segments, sentence-order prediction."""
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import KW_ONLY, dataclass
 from functools import cached_property, partial
 from typing import Any
@@ -139,14 +139,11 @@ class PretrainingTask(EvaluatedObjective):
             self.eval_files, self.eval_specs, batch_size, transform, self._ends
         )
 
-    @contextmanager
-    def explain_read_errors(self) -> Iterator[None]:
+    def explain_read_errors(self) -> AbstractContextManager[None]:
         """See `Objective`."""
-        with (
-            explain_read_errors(self.train_files, self.specs, self._ends),
-            explain_read_errors(self.eval_files, self.eval_specs, self._ends),
-        ):
-            yield
+        inputs = [(path, self.specs) for path in self.train_files]
+        inputs += [(path, self.eval_specs) for path in self.eval_files]
+        return explain_read_errors(inputs, self._ends)
 
     def describe_input(self) -> dict[str, Any]:
         """See `Objective`."""

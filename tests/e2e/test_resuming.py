@@ -133,25 +133,25 @@ def test_a_killed_fine_tuning_run_resumes_bit_equal(tmp_path, golden, kind):
 def test_resuming_does_not_read_the_input_again(run, tmp_path):
     file = write_records(tmp_path / "long.tfrecord", pretraining_columns(400, seed=5))
     flags = {"input_file": file, "save_checkpoints_steps": 100}
-    run.must_work(**flags, output_dir=tmp_path / "output", num_train_steps=30)
-    damage_record(file, number=20)  # one of the 180 records that were used
-    with pytest.raises(RecordError, match="record 20"):
+    run.must_work(**flags, output_dir=tmp_path / "output", num_train_steps=50)
+    damage_record(file, number=280)  # used, and not one of the 256 that are checked at the start
+    with pytest.raises(RecordError, match="record 280"):
         list(read_records(str(file)))
-    run.must_work(**flags, output_dir=tmp_path / "output", num_train_steps=33)
+    run.must_work(**flags, output_dir=tmp_path / "output", num_train_steps=53)
 
 
 @pytest.mark.slow
 def test_unreadable_input_loses_no_steps(run, tmp_path):
-    file = write_records(tmp_path / "long.tfrecord", pretraining_columns(90, seed=5))
+    file = write_records(tmp_path / "long.tfrecord", pretraining_columns(320, seed=5))
     whole = file.read_bytes()
     flags = {"input_file": file, "output_dir": tmp_path, "save_checkpoints_steps": 100}
-    damage_record(file, number=70)
-    printed = run.must_fail(**flags, num_train_steps=14)
-    assert f"{file}, record 70: " in printed
+    damage_record(file, number=280)
+    printed = run.must_fail(**flags, num_train_steps=50)
+    assert f"{file}, record 280: " in printed
     step = committed_step(tmp_path)
-    assert 8 < step < 70 // 6
+    assert 43 < step < 280 // 6
     file.write_bytes(whole)
-    printed = run.must_work(**flags, num_train_steps=14)
+    printed = run.must_work(**flags, num_train_steps=50)
     assert f"model.ckpt-{step} at step {step}" in printed
     assert "no input position" in printed
-    assert committed_step(tmp_path) == 14
+    assert committed_step(tmp_path) == 50

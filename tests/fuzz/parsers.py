@@ -278,7 +278,7 @@ def _records_by_hand() -> list[bytes]:
 
 def _tfrecord_pipeline() -> None:
     check_record_files([_PART], _SPECS)
-    with explain_read_errors([_PART], _SPECS):
+    with explain_read_errors([(_PART, _SPECS)]):
         rows = batching.evaluation_batches([_PART], _SPECS, 2).unbatch()
         rows.batch(100_000).get_single_element()  # much faster than iterating
 

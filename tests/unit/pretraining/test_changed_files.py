@@ -60,7 +60,7 @@ def test_reading_ends_with_an_error(files, change, is_training):
     name = re.escape(files[1])
     with (
         pytest.raises(RecordError, match=f"^{name} (was changed|can no longer be read)"),
-        explain_read_errors(files, SPECS, ends),
+        explain_read_errors([(path, SPECS) for path in files], ends),
     ):
         list(batches)
 
@@ -84,7 +84,7 @@ def test_a_position_in_another_file_is_an_error(tmp_path):
     tf.train.Checkpoint(**input_positions(batches)).read(str(tmp_path / "position"))
     with (
         pytest.raises(RecordError, match="a file was replaced"),
-        explain_read_errors([str(path)], SPECS),
+        explain_read_errors([(str(path), SPECS)]),
     ):
         list(islice(batches, 9))
 

@@ -26,7 +26,7 @@ def write(path: Path, columns: dict[str, np.ndarray], specs: tuple = SPECS) -> s
 
 def read_all(path: str, specs: tuple = SPECS) -> list[dict[str, tf.Tensor]]:
     dataset = tf.data.TFRecordDataset(path).batch(2)
-    with explain_read_errors([path], specs):
+    with explain_read_errors([(path, specs)]):
         return list(dataset.map(lambda batch: parse_batch(batch, specs)))
 
 
@@ -99,7 +99,7 @@ def test_errors_name_a_removed_file(tmp_path, in_its_place):
     os.remove(path)
     if in_its_place == "a folder":
         os.mkdir(path)
-    with pytest.raises(RecordError, match=path), explain_read_errors([path], SPECS):
+    with pytest.raises(RecordError, match=path), explain_read_errors([(path, SPECS)]):
         next(dataset)
 
 
@@ -118,5 +118,5 @@ def test_errors_name_a_record_that_only_tensorflow_rejects(tmp_path):
 def test_other_errors_are_unchanged(tmp_path):
     path = write(tmp_path / "good", data())
     kind = tf.errors.InvalidArgumentError
-    with pytest.raises(kind, match="mine"), explain_read_errors([path], SPECS):
+    with pytest.raises(kind, match="mine"), explain_read_errors([(path, SPECS)]):
         tf.debugging.assert_equal(1, 2, message="mine")

@@ -2,6 +2,7 @@
 
 import json
 import random
+import shutil
 from functools import cache
 from itertools import islice
 
@@ -26,6 +27,7 @@ from tests.small_model import small_config
 from tests.small_records import (
     LENGTH,
     PREDICTIONS,
+    damage_record,
     plain_columns,
     pretraining_batch,
     pretraining_columns,
@@ -219,6 +221,15 @@ def test_records_must_be_masked_once(files, tmp_path):
     for masking in (None, MASKING):
         with pytest.raises(RecordError, match="'input_mask' is missing"):
             task_on([str(path)], masking=masking)
+
+
+@pytest.mark.parametrize("is_evaluated", [False, True])
+def test_a_record_that_is_damaged_during_training_is_named(files, tmp_path, is_evaluated):
+    path = shutil.copy(files["masked"], tmp_path / "damaged")
+    task = task_on([str(path)], [files["masked"]] * is_evaluated, masking=None)
+    damage_record(path, 3)
+    with pytest.raises(RecordError, match="damaged, record 3"), task.explain_read_errors():
+        raise tf.errors.DataLossError(None, None, "corrupted record")
 
 
 def test_pairs_are_required_for_a_sentence_loss(tmp_path):
