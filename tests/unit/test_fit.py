@@ -30,7 +30,7 @@ TEXTS = [
     "fine",
 ]
 LABELS = ["yes", "no", "yes", "no", "yes"]
-TOKENS, TAGS = ([[pair[i] for pair in row] for row in tagged_sentences(13, 0)] for i in (0, 1))
+TOKENS, TAGS = ([[pair[i] for pair in row] for row in tagged_sentences(7, 0)] for i in (0, 1))
 CONTEXTS, QUESTIONS, ANSWERS = map(list, zip(*questions(9, 3, 2), strict=True))
 CHOICES = choices(7, 2, 5)
 TRAINED = {"learning_rate": 1e-3, "seed": 7}
@@ -72,8 +72,7 @@ CASES = {
         {"tokens": TOKENS, "labels": TAGS},
         {"max_seq_length": 16},
         ("O", "B-animal", "B-place", "I-animal", "I-place"),
-        steps=4,
-    ),
+        ),
     "questions": Case(
         albert_tf.QuestionAnswerer,
         SquadRun,

@@ -26,6 +26,8 @@ from tests.pretraining_run import PretrainingRun
 from tests.programs import ROOT
 from tests.squad_run import SquadRun
 
+pytestmark = pytest.mark.usefixtures("eager")
+
 SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, signal.SIGALRM)
 
 
