@@ -72,7 +72,7 @@ CASES = {
         {"tokens": TOKENS, "labels": TAGS},
         {"max_seq_length": 16},
         ("O", "B-animal", "B-place", "I-animal", "I-place"),
-        ),
+    ),
     "questions": Case(
         albert_tf.QuestionAnswerer,
         SquadRun,

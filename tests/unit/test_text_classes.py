@@ -369,8 +369,8 @@ def test_models_of_another_task_are_rejected(name, directories):
         (albert_tf.FillMask, {}),
     ],
 )
-def test_long_texts_are_truncated_with_one_warning(kind, settings, caplog):
-    model = kind.load("mini", **settings)
+def test_long_texts_are_truncated_with_one_warning(kind, settings, small_pretrained, caplog):
+    model = kind.load(small_pretrained, **settings)
     caplog.clear()
     model(["A [MASK] " + "word " * 3000, "A [MASK]."])
     warnings = [record for record in caplog.records if record.levelname == "WARNING"]

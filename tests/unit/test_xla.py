@@ -8,6 +8,7 @@ import tensorflow as tf
 
 from albert_tf.pretraining.task import PretrainingTask
 from albert_tf.squad.task import SquadTask
+from albert_tf.training import step
 from albert_tf.training.evaluation import pad_batch
 from albert_tf.training.settings import OptimizerConfig, TrainerConfig
 from albert_tf.training.strategies import create_strategy
@@ -17,6 +18,8 @@ from tests.small_records import LENGTH, PREDICTIONS, pretraining_batch
 
 BATCH = 6
 CONFIG = dropping_config(**ONE_BLOCK)
+HLO_OPERATIONS = {"dot": {"bf16"}, "exponential": {"f32"}, "log": {"f32"}, "reduce": {"f32"}}
+HLO_OPERATIONS |= {"rsqrt": {"f32"}}
 
 
 def spans():
@@ -43,11 +46,18 @@ JOBS = {
 
 
 @pytest.mark.parametrize("job", ["pretraining", pytest.param("span beams", marks=pytest.mark.slow)])
-def test_training_step_is_one_program_with_static_shapes(job, tmp_path):
+def test_training_step_is_one_program_with_static_shapes(job, tmp_path, monkeypatch):
+    monkeypatch.setattr(step, "device_type", lambda strategy: "TPU")
     task, batch = JOBS[job]()
     trainer = Trainer(
         task,
-        TrainerConfig(str(tmp_path), BATCH, jit_compile=True, gradient_accumulation_steps=3),
+        TrainerConfig(
+            str(tmp_path),
+            BATCH,
+            precision="bfloat16",
+            jit_compile=True,
+            gradient_accumulation_steps=3,
+        ),
         OptimizerConfig("lamb", 5e-5, 9, 0),
         create_strategy("one_device"),
     )
@@ -57,6 +67,15 @@ def test_training_step_is_one_program_with_static_shapes(job, tmp_path):
     assert "custom-call" not in program  # operations on the host
     (entry,) = re.findall(r"entry_computation_layout=\{.*->(.*)\}", program)
     # The program also returns updated weights, moments and the step.
-    reported = tf.nest.flatten(trainer.train_step.get_concrete_function(batch).structured_outputs)
+    function = trainer.train_step.get_concrete_function(batch)
+    reported = tf.nest.flatten(function.structured_outputs)
     updated = 3 * len(trainer.model.trainable_variables) + 1
     assert entry.count("[") == updated + len(reported)
+    # By default, a graph's loop runs up to ten micro-batches at once.
+    definition = function.graph.as_graph_def()
+    nodes = [*definition.node, *(n for f in definition.library.function for n in f.node_def)]
+    loops = [node for node in nodes if node.op in ("While", "StatelessWhile")]
+    assert [loop.attr["parallel_iterations"].i for loop in loops] == [1]
+    # Only products are in bfloat16.
+    types = {op: set(re.findall(rf"= (\w+)\[[^=]* {op}\(", program)) for op in HLO_OPERATIONS}
+    assert types == HLO_OPERATIONS

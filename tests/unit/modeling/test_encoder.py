@@ -16,6 +16,8 @@ from tests.small_model import (
     small_config,
 )
 
+pytestmark = pytest.mark.usefixtures("eager")
+
 SEED = tf.constant([3, 5])
 
 
@@ -115,6 +117,7 @@ class TestInputs:
 
 
 class TestDropout:
+    @pytest.mark.usefixtures("traced")
     def test_training_without_a_seed_has_new_masks_each_time(self):
         dropping = AlbertEncoder(dropping_config(**ONE_BLOCK))
         step = tf.function(lambda: dropping(encoder_inputs(), training=True)["pooled_output"])

@@ -293,7 +293,6 @@ def test_compiled_attention_equals_plain_attention(monkeypatch, on_tpu, dtype, t
         is_kept = tf.linalg.matrix_transpose(is_kept)
         return tf.matmul(tf.where(is_kept, probabilities * scale, 0.0), value)
 
-    @tf.function(jit_compile=True, autograph=False)
     def run(attend, tensors):
         *inputs, upstream = tensors
         with tf.GradientTape() as tape:
@@ -301,7 +300,8 @@ def test_compiled_attention_equals_plain_attention(monkeypatch, on_tpu, dtype, t
             context = attend(*inputs)
         return [context, *tape.gradient(context, inputs, upstream)]
 
-    found = run(compiled, [tf.cast(tensor, dtype) for tensor in tensors])
+    compile = tf.function(run, jit_compile=True, autograph=False)
+    found = compile(compiled, [tf.cast(tensor, dtype) for tensor in tensors])
     for ours, theirs in zip(found, run(plain, tensors), strict=True):
         assert ours.dtype == dtype
         # If all scores are lowered by 10,000, float32 has three decimal places.
@@ -344,16 +344,12 @@ def test_blocks_in_bfloat16_with_compiled_attention(monkeypatch, on_tpu):
     if on_tpu:
         pretend_tpu(monkeypatch)
 
-    def run(block, *tensors):
-        @tf.function(jit_compile=True, autograph=False)
-        def attend(x, upstream):
-            with tf.GradientTape() as tape:
-                tape.watch(x)
-                output, _ = block(x, MASK, ops=Ops(CompiledAttention()))
-            gradients = tape.gradient(output, [x, *block.trainable_variables], upstream)
-            return [tf.cast(tensor, tf.float32) for tensor in (output, *gradients)]
-
-        return attend(*tensors)
+    def run(block, attention, x, upstream):
+        with tf.GradientTape() as tape:
+            tape.watch(x)
+            output, _ = block(x, MASK, ops=Ops(attention))
+        gradients = tape.gradient(output, [x, *block.trainable_variables], upstream)
+        return wide(output, *gradients)
 
     # The exact gradient of the key bias is 0; its rounding errors are small if the weights are.
     config = small_config(initializer_range=0.1)
@@ -361,7 +357,9 @@ def test_blocks_in_bfloat16_with_compiled_attention(monkeypatch, on_tpu):
     block, float32_block = (TransformerBlock(config, dtype=dtype) for dtype in dtypes)
     float32_block.set_weights(block.get_weights())
     tensors = [tf.random.stateless_normal([B, S, H], [0, n], dtype="bfloat16") for n in (1, 2)]
-    for ours, theirs in zip(run(block, *tensors), run(float32_block, *wide(*tensors)), strict=True):
+    compiled = tf.function(run, jit_compile=True, autograph=False)
+    found = compiled(block, CompiledAttention(), *tensors)
+    for ours, theirs in zip(found, run(float32_block, None, *wide(*tensors)), strict=True):
         assert np.linalg.norm(ours - theirs) < 0.03 * max(np.linalg.norm(theirs), 0.2)
 
 

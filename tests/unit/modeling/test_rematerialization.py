@@ -11,6 +11,8 @@ from albert_tf.modeling.models import AlbertForPretraining
 from albert_tf.modeling.rematerialization import Run, run_rematerialized
 from tests.small_model import ONE_BLOCK, dropping_config, pretraining_inputs, small_config
 
+pytestmark = pytest.mark.usefixtures("eager")
+
 SEED = tf.constant([3, 5])
 SHALLOW = {**ONE_BLOCK, "num_hidden_layers": 2}  # compiles in seconds
 RESIDUAL = 1e-5  # largest rounding error, relative to the norm of a gradient
@@ -84,6 +86,7 @@ class TestEncoder:
         assert_same_gradients(model, gradients, expected)
 
     @pytest.mark.slow
+    @pytest.mark.usefixtures("traced")
     def test_xla_does_not_merge_the_recomputation(self):
         model = AlbertForPretraining(small_config(**SHALLOW))
 
@@ -104,6 +107,7 @@ def _products(program):
     )
 
 
+@pytest.mark.usefixtures("traced")
 class TestRuns:
     """Lists of runs that share variables in any order."""
 

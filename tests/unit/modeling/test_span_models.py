@@ -9,6 +9,8 @@ from albert_tf.data.sequences import TokenSequences
 from albert_tf.modeling.models import AlbertForQuestionAnsweringWithBeamSearch
 from tests.small_model import ONE_BLOCK, dropping_config, small_config
 
+pytestmark = pytest.mark.usefixtures("eager")
+
 LENGTHS, QUESTIONS = np.array([9, 5, 7, 4]), np.array([4, 3, 3, 4])  # the last has no context
 B, S, K, M = 4, 9, 6, 3
 INDICES, SCORES = ["start_top_index", "end_top_index"], ["start_top_log_probs", "end_top_log_probs"]
@@ -84,6 +86,7 @@ def test_beams_work_in_functional_models(tmp_path):
     assert_same_beams(twin(span_inputs(4, [3])), beams(span_inputs(4, [3])))
 
 
+@pytest.mark.usefixtures("traced")
 def test_beams_compile():
     model = beam_model(dropping_config(**ONE_BLOCK))
     compiled, inputs = tf.function(model, jit_compile=True), span_inputs(4, [3])  # padded to 6

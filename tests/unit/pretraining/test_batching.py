@@ -144,10 +144,10 @@ def test_a_worker_opens_only_its_files(even_files):
 
 
 def test_resuming_with_another_number_of_workers(even_files, tmp_path):
-    """1, 2 and 3 workers read the same examples as an uninterrupted run."""
+    """Three workers, and then two, read the same examples as an uninterrupted run."""
     unbroken = sharded(even_files)
     prefixes: list[str] = []
-    for part, count in enumerate((1, 2, 3)):
+    for part, count in enumerate((3, 2)):
         expected = [next(unbroken) for _ in range(4)]
         rows, written = [], []
         for index in range(count):

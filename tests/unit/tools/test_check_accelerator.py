@@ -13,6 +13,8 @@ from albert_tf.tools import check_accelerator as module
 from tests.programs import ROOT
 from tests.run_in_process import run_here
 
+pytestmark = pytest.mark.usefixtures("eager")
+
 GOLDEN = ("one_device", "float32", False, "plain")
 CUDNN = ("one_device", "bfloat16", True, "cudnn")
 

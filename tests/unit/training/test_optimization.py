@@ -16,6 +16,8 @@ from albert_tf.training.optimization import (
 )
 from albert_tf.training.settings import OptimizerConfig
 
+pytestmark = pytest.mark.usefixtures("eager")
+
 OPTIMIZERS = pytest.mark.parametrize("optimizer_class", [AdamWeightDecay, Lamb])
 
 
@@ -134,6 +136,7 @@ class TestUpdates:
             optimizer.slots(make_variables()[0])
 
     @OPTIMIZERS
+    @pytest.mark.usefixtures("traced")
     def test_skipped_update_changes_nothing_without_a_condition(self, optimizer_class):
         """A GPU would wait for the host to evaluate a condition."""
         states = []

@@ -23,6 +23,8 @@ from tests.small_training import (
     train,
 )
 
+pytestmark = pytest.mark.usefixtures("eager")
+
 
 def fixed_trainer(folder, **settings):
     """Returns a trainer with dropout and a learning rate of zero."""
@@ -52,16 +54,6 @@ def test_dropout_masks_depend_on_step_replica_and_micro_batch(tmp_path, parts):
     assert abs(losses[0] / (2 * single) - 1.0) > 1e-4
     assert len(set(losses)) == 3
     assert masked_lm_losses(trainer, [twice] * 3) == losses
-
-
-def test_only_one_micro_batch_is_in_memory(tmp_path):
-    """By default, a graph's loop runs up to ten independent iterations at once."""
-    trainer = fixed_trainer(tmp_path, gradient_accumulation_steps=3)
-    graph = trainer.train_step.get_concrete_function(pretraining_batch(6, seed=1)).graph
-    definition = graph.as_graph_def()
-    nodes = [*definition.node, *(n for f in definition.library.function for n in f.node_def)]
-    (loop,) = (node for node in nodes if node.op in ("While", "StatelessWhile"))
-    assert loop.attr["parallel_iterations"].i == 1
 
 
 def small_run(folder, records, **settings):
