@@ -176,7 +176,7 @@ def test_trained_models_are_saved_and_training_continues(case, fitted, tmp_path,
     result = case.command.function(case.command.settings(**case.settings, **settings))
     assert result.scores == pytest.approx(scores, rel=1e-6)
     capfd.readouterr()
-    settings = {"epochs": 1, "batch_size": 2, "learning_rate": 1e-7, "verbose": False}
+    settings = {"epochs": 1, "batch_size": 3, "learning_rate": 1e-7, "verbose": False}
     assert "loss" in loaded.fit(*columns, **settings)
     assert capfd.readouterr().out == ""
     again = loaded.evaluate(*columns)

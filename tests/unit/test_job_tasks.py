@@ -250,7 +250,7 @@ def test_a_resumed_run_gives_the_same_weights_with_one_graph(
             name: values[:, :length] if values.shape.rank == 2 else values
             for name, values in batch.items()
         }
-        trainer.train_step(split_batch(trainer.strategy, shorter))
+        trainer.train_step.get_concrete_function(split_batch(trainer.strategy, shorter))
     assert trainer.train_step.experimental_get_tracing_count() <= 2
 
 

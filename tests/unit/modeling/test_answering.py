@@ -50,7 +50,8 @@ def batch(rows=3, length=7):
 def traced(function):
     """Returns the operations of a function of a batch of any shape."""
     specs = dict.fromkeys(batch(), tf.TensorSpec([None, None], tf.int32))
-    return tf.function(function).get_concrete_function(specs).graph.get_operations()
+    concrete = tf.function(function, autograph=False).get_concrete_function(specs)
+    return concrete.graph.get_operations()
 
 
 def ancestors(operation):

@@ -130,7 +130,7 @@ def test_dynamic_lengths_use_plain_attention_or_are_rejected():
     layer = SelfAttention(small_config())
 
     def run(attention):
-        @tf.function(input_signature=[tf.TensorSpec([2, None, 12])])
+        @tf.function(input_signature=[tf.TensorSpec([2, None, 12])], autograph=False)
         def attend(x):
             return layer.context(x, tf.ones(tf.shape(x)[:2]), None, Ops(attention))
 
@@ -239,7 +239,7 @@ def custom_calls(program):
 
 
 def test_calls_of_cudnn():
-    @tf.function(jit_compile=True)
+    @tf.function(jit_compile=True, autograph=False)
     def run(query, key, value):
         with tf.GradientTape() as tape:
             tape.watch([query, key, value])

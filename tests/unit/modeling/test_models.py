@@ -1,6 +1,6 @@
 """Models with heads: gradients, files, dropout."""
 
-from functools import partial
+from functools import cache, partial
 
 import keras
 import numpy as np
@@ -84,11 +84,17 @@ MODELS = {
 }
 
 
+@cache
+def small_model(name):
+    """Returns a model whose encoder has one block and no dropout."""
+    kind, settings, *_ = MODELS[name]
+    return kind(small_config(**ONE_BLOCK), **settings)
+
+
 @pytest.mark.parametrize("name", MODELS)
 def test_all_variables_are_trained(name):
     """Except the pooler, if the head scores single tokens."""
-    kind, settings, *_ = MODELS[name]
-    variables = original_names(kind(small_config(**ONE_BLOCK), **settings))
+    variables = original_names(small_model(name))
     frozen = {name for name, variable in variables.items() if not variable.trainable}
     pooler = {"bert/pooler/dense/kernel", "bert/pooler/dense/bias"}
     assert frozen == (pooler if name in ("answers", "beams", "tokens") else set())
@@ -110,8 +116,8 @@ def test_saved_model_keeps_settings_and_weights(name, tmp_path):
 
 @pytest.mark.parametrize("name", ["classification", "tokens", "choices", "beams"])
 def test_dropout_of_the_head(name):
-    kind, settings, inputs, (head, *_) = MODELS[name]
-    model = partial(kind(small_config(**ONE_BLOCK), **settings), output_hidden_states=True)
+    _, _, inputs, (head, *_) = MODELS[name]
+    model = partial(small_model(name), output_hidden_states=True)
     plain = model(inputs())
     dropped, again = (model(inputs(), training=True, dropout_seed=SEED) for _ in range(2))
     np.testing.assert_array_equal(dropped["sequence_output"], plain["sequence_output"])
@@ -122,8 +128,8 @@ def test_dropout_of_the_head(name):
 
 @pytest.mark.parametrize("name", MODELS)
 def test_names_of_hugging_face_are_accepted(name):
-    kind, settings, inputs, heads = MODELS[name]
-    model = kind(small_config(**ONE_BLOCK), **settings)
+    *_, inputs, heads = MODELS[name]
+    model = small_model(name)
     theirs = {"input_mask": "attention_mask", "segment_ids": "token_type_ids"}
     renamed = {theirs.get(key, key): value for key, value in inputs().items()}
     assert renamed.keys() >= set(theirs.values())
@@ -134,8 +140,8 @@ def test_names_of_hugging_face_are_accepted(name):
 
 @pytest.mark.parametrize("name", ["classification", "choices"])
 def test_optional_outputs(name):
-    kind, settings, inputs, _ = MODELS[name]
-    model = kind(small_config(**ONE_BLOCK), **settings)
+    *_, inputs, _ = MODELS[name]
+    model = small_model(name)
     logits = model(inputs())
     assert logits.keys() == {"logits"}
     attention = model(inputs(), output_attentions=True)

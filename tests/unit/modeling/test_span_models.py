@@ -43,14 +43,14 @@ def assert_same_beams(actual, expected):
             np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-5, err_msg=name)
 
 
-@pytest.mark.parametrize("row", range(B))
-def test_beams_do_not_depend_on_padding(row):
+def test_beams_do_not_depend_on_padding():
     """Even for sequences shorter than the beam."""
     model = beam_model()
-    alone = model(span_inputs(length=LENGTHS[row], rows=[row]))
-    for length in (10, 16):
-        padded = model(span_inputs(length))
-        assert_same_beams(alone, {name: padded[name][row : row + 1] for name in BEAMS})
+    padded = [model(span_inputs(length)) for length in (10, 16)]
+    for row, length in enumerate(LENGTHS):
+        alone = model(span_inputs(length, rows=[row]))
+        for outputs in padded:
+            assert_same_beams(alone, {name: outputs[name][row : row + 1] for name in BEAMS})
 
 
 def test_p_mask_can_be_passed():
@@ -89,7 +89,8 @@ def test_beams_work_in_functional_models(tmp_path):
 @pytest.mark.usefixtures("traced")
 def test_beams_compile():
     model = beam_model(dropping_config(**ONE_BLOCK))
-    compiled, inputs = tf.function(model, jit_compile=True), span_inputs(4, [3])  # padded to 6
+    compiled = tf.function(model, jit_compile=True, autograph=False)
+    inputs = span_inputs(4, [3])  # padded to 6
     assert_same_beams(compiled(inputs), model(inputs))
 
 
