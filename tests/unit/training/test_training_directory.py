@@ -5,7 +5,7 @@ import json
 import os
 import pathlib
 import shutil
-from functools import partial
+from functools import cache, partial
 
 import numpy as np
 import pytest
@@ -24,13 +24,22 @@ from tests.small_model import ONE_BLOCK, small_config
 INPUT = {"files": [["a.tfrecord", 17]], "seed": 3}
 
 
-class State:
-    """Model, optimizer and input of a run; every value is the step."""
+@cache
+def variables(name, **changes):
+    """Returns a model and its optimizer, always the same for the same arguments."""
+    model, optimizer = AlbertForPretraining(small_config(**ONE_BLOCK, **changes)), Lamb(0.1)
+    optimizer.build(list(original_names(model).values()))
+    return model, optimizer
 
-    def __init__(self, **changes):
-        self.model = AlbertForPretraining(small_config(**ONE_BLOCK, **changes))
-        self.optimizer = Lamb(0.1)
-        self.optimizer.build(list(original_names(self.model).values()))
+
+class State:
+    """Model, optimizer and input of a run; every value is the step.
+
+    States of the same name share their variables: the values are those of the last one.
+    """
+
+    def __init__(self, name="run", **changes):
+        self.model, self.optimizer = variables(name, **changes)
         self.iterator = iter(tf.data.Dataset.range(1000))
         self.step = 0
 
@@ -68,7 +77,7 @@ def run_of(directory, *steps):
 @pytest.fixture(scope="module")
 def blank():
     """Returns a state to restore into."""
-    return State()
+    return State("blank")
 
 
 def restored_step(directory, state):
