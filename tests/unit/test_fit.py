@@ -3,6 +3,7 @@
 import math
 from collections.abc import Mapping
 from enum import Enum
+from functools import cache
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -113,6 +114,12 @@ def new(small_pretrained):
         return case.kind.load(small_pretrained, **{"labels": case.names, **case.lengths, **changes})
 
     return load
+
+
+@pytest.fixture(scope="module")
+def untrained(new):
+    """Returns a function that returns the one model of a case, whose training is rejected."""
+    return cache(lambda name: new(CASES[name]))
 
 
 class Fit(NamedTuple):
@@ -350,17 +357,17 @@ def test_multi_label(new):
         ("choices", (["a?"], ["b"], [["c"]], [0]), ValueError, r"options\[0\] must have 2 to 26"),
     ],
 )
-def test_invalid_data_are_rejected(new, name, columns, error, named):
+def test_invalid_data_are_rejected(untrained, name, columns, error, named):
     with pytest.raises(error, match=named):
-        new(CASES[name]).fit(*columns)
+        untrained(name).fit(*columns)
 
 
 @pytest.mark.parametrize(
     ("epochs", "error"), [(0, ValueError), (math.inf, ValueError), ("2", TypeError)]
 )
-def test_invalid_epochs_are_rejected(new, epochs, error):
+def test_invalid_epochs_are_rejected(untrained, epochs, error):
     with pytest.raises(error, match=r"^`epochs` must be"):
-        new().fit(TEXTS, LABELS, epochs=epochs)
+        untrained("texts").fit(TEXTS, LABELS, epochs=epochs)
 
 
 def test_files_are_no_settings_of_fit(new):
@@ -374,8 +381,8 @@ def test_early_stopping_needs_validation_data(new):
         new().fit(TEXTS, LABELS, early_stopping=2)
 
 
-def test_validation_data_must_have_second_texts_if_the_training_data_have(new):
-    classifier = new()
+def test_validation_data_must_have_second_texts_if_the_training_data_have(untrained):
+    classifier = untrained("texts")
     for validation_data in ((TEXTS, LABELS), (TEXTS, LABELS, TEXTS[:2])):
         with pytest.raises(ValueError, match=r"validation_data|text_pairs"):
             classifier.fit(TEXTS, LABELS, TEXTS, validation_data=validation_data)

@@ -185,7 +185,7 @@ def test_pretraining_returns_what_it_logged(tmp_path):
         determinism.add(is_op_determinism_enabled())
 
     settings = albert_tf.PretrainingSettings(
-        **small.flags(num_train_steps=5, do_eval=True, deterministic=True, profile_steps="2,3")
+        **small.flags(num_train_steps=3, do_eval=True, deterministic=True, profile_steps="2,3")
     )
     before = process_state()
     result = albert_tf.run_pretraining(settings, on_log)
@@ -193,8 +193,8 @@ def test_pretraining_returns_what_it_logged(tmp_path):
     assert determinism == {True}
     assert len(list(small.output.glob("tensorboard/plugins/profile/*/*.xplane.pb"))) == 1
     assert result.history == records == logged(small.output)
-    assert (result.step, result.best_checkpoint) == (5, str(small.output / "model.ckpt-best"))
-    assert {**result.scores, "global_step": 5} == small.results()
+    assert (result.step, result.best_checkpoint) == (3, str(small.output / "model.ckpt-best"))
+    assert {**result.scores, "global_step": 3} == small.results()
     # The best checkpoint of a finished run was chosen with other data.
     other = dataclasses.replace(settings, eval_input_file=small.files[0])
     assert albert_tf.run_pretraining(other).scores == {}
@@ -202,7 +202,7 @@ def test_pretraining_returns_what_it_logged(tmp_path):
         dataclasses.replace(settings, do_train=False, max_eval_steps=1)
     )
     (record,) = evaluated.history
-    assert (record["step"], record["loss"]) == (5, evaluated.scores["loss"])
+    assert (record["step"], record["loss"]) == (3, evaluated.scores["loss"])
     assert evaluated.scores["loss"] != result.scores["loss"]
 
 

@@ -39,7 +39,7 @@ def test_numbers_that_float32_cannot_distinguish(caplog):
 
 
 def write_numbers(path, unit):
-    rows = [{"text_a": f"the cat {n}", "label": unit * (n % 5)} for n in range(10)]
+    rows = [{"text_a": f"the cat {n}", "label": unit * (n % 5)} for n in range(5)]
     path.write_text("\n".join(map(json.dumps, rows)))
     return path
 

@@ -13,7 +13,7 @@ from tests.text_models import CONFIG, assert_rejected, write_model
 
 pytestmark = pytest.mark.usefixtures("eager")
 
-TEXTS = ["the " * (1 + number % 9) + "light" * (number % 4) for number in range(23)] + [""]
+TEXTS = ["the " * (1 + number % 9) + "light" * (number % 4) for number in range(11)] + [""]
 
 
 @pytest.fixture(scope="module")

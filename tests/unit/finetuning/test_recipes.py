@@ -15,6 +15,7 @@ from albert_tf.checkpoints.stored_model import StoredModel
 from albert_tf.config import PRESETS, AlbertConfig
 from albert_tf.finetuning import fine_tuned
 from albert_tf.finetuning.recipes import (
+    mini_steps,
     recipe_for,
     recipe_names,
     released_name,
@@ -85,9 +86,13 @@ def test_fine_tuning_with_another_dropout_does_not_change_the_version(name, rate
         assert recipe_for("race", size_of(config), version_of(config)).versions == (name[-2:],)
 
 
-@pytest.mark.parametrize(
-    "kind", usual([ClassifierRun, TokenRun, SquadRun], ClassifierRun, TokenRun)
-)
+@pytest.mark.parametrize(("task", "epochs"), [("tokens", 6), ("custom", 3), ("squad2.0", 3)])
+def test_mini_is_trained_for_some_epochs_and_at_least_96_steps(task, epochs):
+    assert mini_steps(task, 1001, 20) == epochs * 51
+    assert mini_steps(task, 95, 20) == 96
+
+
+@pytest.mark.parametrize("kind", usual([ClassifierRun, TokenRun, SquadRun], TokenRun))
 def test_the_number_of_examples_determines_the_steps_of_mini(kind, golden, tmp_path, caplog):
     caplog.set_level("DEBUG", logger="absl")
     layers = {"num_hidden_layers": 4, "num_attention_heads": 6, "intermediate_size": 1536}
