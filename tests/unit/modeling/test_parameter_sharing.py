@@ -1,6 +1,7 @@
 """Sharing modes: shared parts, names and counts of variables, and gradients."""
 
 import random
+from functools import cache
 
 import numpy as np
 import pytest
@@ -29,6 +30,13 @@ LAYERS = {
     "ffn": [(0, 1, 1), (0, 2, 1), (0, 3, 1), (1, 1, 1), (1, 2, 1)],
     "none": [(0, 1, 1), (1, 1, 1), (2, 1, 1), (3, 1, 1), (4, 1, 1)],
 }
+
+
+@cache
+def encoder_of(mode):
+    return AlbertEncoder(MODES[mode])
+
+
 EVERY_MODE = pytest.mark.parametrize("mode", MODES)
 LESS_SHARED = pytest.mark.parametrize("mode", ["attention", "ffn"])
 
@@ -38,8 +46,7 @@ def test_parts_of_every_run(mode):
     expected = [(g, inner, a, f) for g, a, f in LAYERS[mode] for inner in (0, 1)]
     assert block_runs(MODES[mode]) == expected
     assert block_places(MODES[mode]) == list(dict.fromkeys(expected))
-    encoder = AlbertEncoder(MODES[mode])
-    runs = encoder._blocks_in_order()
+    runs = encoder_of(mode)._blocks_in_order()
     for one, (group, inner, attention, feed_forward) in zip(runs, expected, strict=True):
         for two, place in zip(runs, expected, strict=True):
             is_same_attention = (group, inner, attention) == place[:3]
@@ -54,7 +61,7 @@ def test_parts_of_every_run(mode):
 def test_names_of_the_parts(mode):
     """The first inner group of the first group; tests/golden checks the names of full sharing."""
     prefix = "bert/encoder/transformer/group_0/inner_group_0/"
-    names = [name for name in original_names(AlbertEncoder(MODES[mode])) if prefix in name]
+    names = [name for name in original_names(encoder_of(mode)) if prefix in name]
     numbered = "ffn" if mode == "attention" else "attention"
     parts = ["attention_1", "ffn_1", f"{numbered}_2", f"{numbered}_3"]
     norms = ["LayerNorm", *(f"LayerNorm_{number}" for number in (1, 2, 3))]

@@ -171,14 +171,14 @@ def examples(batches):
     return np.array(rows, object)
 
 
-@pytest.mark.parametrize("kind", ["plain", "zeros"])
-def test_batches_of_plain_and_masked_records_have_the_same_features(files, kind):
-    ours = next(task_on([files[kind]]).train_dataset(6, seed=3))
+def test_batches_of_plain_and_masked_records_have_the_same_features(files):
     theirs = next(task_on([files["masked"]], masking=None).train_dataset(6, seed=3))
-    assert {k: (v.shape, v.dtype) for k, v in ours.items()} == {
-        k: (v.shape, v.dtype) for k, v in theirs.items()
-    }
-    assert (ours["masked_lm_weights"].numpy().sum(axis=1) > 0).all()
+    for kind in ("plain", "zeros"):
+        ours = next(task_on([files[kind]]).train_dataset(6, seed=3))
+        assert {k: (v.shape, v.dtype) for k, v in ours.items()} == {
+            k: (v.shape, v.dtype) for k, v in theirs.items()
+        }
+        assert (ours["masked_lm_weights"].numpy().sum(axis=1) > 0).all()
 
 
 def test_masks_depend_on_seed_pass_and_example(files):
