@@ -6,6 +6,7 @@ import sys
 import threading
 import time
 import traceback
+from itertools import product
 from multiprocessing import active_children
 from pathlib import Path
 
@@ -13,6 +14,7 @@ import pytest
 
 from albert_tf.data.parallel import worker_processes
 from tests.programs import TIMEOUT
+from tests.usual import usual
 
 
 @pytest.mark.parametrize("number", [1, 2])
@@ -38,9 +40,9 @@ def end(shared: bytes, item: tuple[int, str]) -> str:
     return way
 
 
-@pytest.mark.parametrize("way", ["exit", "kill"])
-@pytest.mark.parametrize("number", [0, 7])
-def test_a_process_that_ends_is_an_error(way, number):
+@pytest.mark.parametrize("case", usual(product(("exit", "kill"), (0, 7)), ("exit", 7), ("kill", 0)))
+def test_a_process_that_ends_is_an_error(case):
+    way, number = case
     advice = {"exit": "exit code 3", "kill": "`num_workers`"}[way]
     items = [(k, way) for k in range(9)]
     with (

@@ -85,7 +85,8 @@ def test_embedding_rejects_more_tokens_than_positions():
     ids = tf.zeros([2, 17], tf.int32)
     with pytest.raises(ValueError, match=r"must be in 1..16.*max_position_embeddings"):
         layer(ids, ids)
-    unknown_length = tf.function(layer, input_signature=[tf.TensorSpec([None, None], tf.int32)] * 2)
+    signature = [tf.TensorSpec([None, None], tf.int32)] * 2
+    unknown_length = tf.function(layer, input_signature=signature, autograph=False)
     assert unknown_length(ids[:, :16], ids[:, :16])[0].shape == (2, 16, 8)
     with pytest.raises(tf.errors.InvalidArgumentError, match="more tokens than the model"):
         unknown_length(ids, ids)

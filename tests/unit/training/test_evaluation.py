@@ -164,6 +164,10 @@ class TestEvaluator:
     def evaluator(self, task, model):
         return Evaluator(task, model, create_strategy("one_device"), 4, splits_over_workers=True)
 
+    @pytest.fixture(scope="class")
+    def expected(self, evaluator):
+        return evaluator.evaluate()
+
     def test_stops_between_batches_after_a_signal(self, task, evaluator, monkeypatch):
         data, taken = list(task.eval_dataset(4)), []
 
@@ -193,8 +197,7 @@ class TestEvaluator:
             evaluator.evaluate()
 
     @pytest.mark.usefixtures("traced")
-    def test_compiled_results_are_equal(self, task, model, evaluator):
-        expected = evaluator.evaluate()
+    def test_compiled_results_are_equal(self, task, model, expected):
         strategy = create_strategy("one_device")
         compiled = Evaluator(task, model, strategy, 4, jit_compile=True).evaluate()
         assert compiled.keys() == expected.keys()
