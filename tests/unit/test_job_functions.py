@@ -10,6 +10,7 @@ import subprocess
 import sys
 import threading
 import warnings
+from functools import partial
 
 import absl.logging
 import keras
@@ -234,32 +235,27 @@ def test_text_becomes_a_vocabulary_and_records(tmp_path, golden):
     assert done.stdout == f"started\n{count_records(files)}\n"
 
 
-@pytest.mark.parametrize(
-    ("changes", "error", "message"),
-    [
-        ({"beam_options": "--region=x"}, TypeError, "beam_options must be a list"),
-        ({"beam_options": ["--region=x"]}, ValueError, "require `runner`.*--region=x"),
-        ({"max_seq_length": "512"}, TypeError, "`max_seq_length` must be of type int"),
-    ],
-)
-def test_invalid_settings_of_records_are_rejected(changes, error, message):
-    with pytest.raises(error, match=message):
-        albert_tf.create_pretraining_data(
-            albert_tf.PretrainingDataSettings(input_file="a", output_file="b", **changes)
-        )
-
-
-def test_invalid_settings_of_a_vocabulary_are_rejected():
-    with pytest.raises(ValueError, match="`vocab_size` must be at least 1"):
-        albert_tf.train_sentencepiece("text.txt", "vocab", vocab_size=0)
-    with pytest.raises(TypeError, match="`input_file` must be of type str"):
-        albert_tf.train_sentencepiece(["text.txt"], "vocab")
-
-
-def test_arguments_of_another_type_are_rejected():
-    with pytest.raises(TypeError, match=r"settings must be albert_tf\.SquadSettings"):
-        albert_tf.run_squad(albert_tf.ClassificationSettings(output_dir="out"))
-    with pytest.raises(TypeError, match=r"settings must be albert_tf\.PretrainingDataSettings"):
-        albert_tf.create_pretraining_data("text.txt")
-    with pytest.raises(TypeError, match="on_log must be a function"):
-        albert_tf.run_squad(albert_tf.SquadSettings(output_dir="out"), {})
+def test_invalid_settings_are_rejected():
+    records = partial(albert_tf.PretrainingDataSettings, input_file="a", output_file="b")
+    create, train = albert_tf.create_pretraining_data, albert_tf.train_sentencepiece
+    squad, other = (
+        kind(output_dir="out")
+        for kind in (albert_tf.SquadSettings, albert_tf.ClassificationSettings)
+    )
+    region = ["--region=x"]
+    for call, error, message in (
+        (lambda: create(records(beam_options="-x")), TypeError, "beam_options must be a list"),
+        (lambda: create(records(beam_options=region)), ValueError, "require `runner`.*--region=x"),
+        (
+            lambda: create(records(max_seq_length="5")),
+            TypeError,
+            "`max_seq_length` must be of .*int",
+        ),
+        (lambda: create("text.txt"), TypeError, r"must be albert_tf\.PretrainingDataSettings"),
+        (lambda: train("a", "b", vocab_size=0), ValueError, "`vocab_size` must be at least 1"),
+        (lambda: train(["a"], "b"), TypeError, "`input_file` must be of type str"),
+        (lambda: albert_tf.run_squad(other), TypeError, r"must be albert_tf\.SquadSettings"),
+        (lambda: albert_tf.run_squad(squad, {}), TypeError, "on_log must be a function"),
+    ):
+        with pytest.raises(error, match=message):
+            call()
