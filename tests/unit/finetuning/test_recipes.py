@@ -6,10 +6,7 @@ from unittest.mock import Mock
 import numpy as np
 import pytest
 
-from albert_tf import (
-    AlbertForClassification,
-    TextClassifier,
-)
+from albert_tf import AlbertForClassification, TextClassifier
 from albert_tf.checkpoints.formats import huggingface
 from albert_tf.checkpoints.stored_model import StoredModel
 from albert_tf.config import PRESETS, AlbertConfig

@@ -1,7 +1,5 @@
 """Rematerialized blocks. tests/golden compares numbers with the original."""
 
-import random
-
 import keras
 import numpy as np
 import pytest
@@ -17,11 +15,6 @@ SEED = tf.constant([3, 5])
 SHALLOW = {**ONE_BLOCK, "num_hidden_layers": 2}  # compiles in seconds
 RESIDUAL = 1e-5  # largest rounding error, relative to the norm of a gradient
 KEY_BIAS = "key/bias"  # its gradient is 0 except for rounding, because of the softmax
-
-
-@pytest.fixture(autouse=True)
-def same_weights_every_time():
-    random.seed(1)
 
 
 def loss_of(outputs):

@@ -9,7 +9,6 @@ import pytest
 from albert_tf.squad import features as module
 from albert_tf.squad.data import Question, SquadData
 from albert_tf.squad.features import check_lengths, cut_windows, squad_features
-from albert_tf.tokenization.loading import tokenizer_from_files
 from albert_tf.tokenization.word_piece import WordPieceTokenizer
 
 WORDS = ["the", "river", "tejo", "is", "wide", "and", "long", "in", "lisbon", "porto", "12", "300"]
@@ -18,17 +17,12 @@ LENGTHS = {"max_seq_length": 23, "doc_stride": 5, "max_query_length": 7}
 
 
 @pytest.fixture(scope="module")
-def sentence_pieces(golden):
-    return tokenizer_from_files(spm_model_file=str(golden / "tokenizer" / "small_1000.model"))
-
-
-@pytest.fixture(scope="module")
 def word_pieces():
     return WordPieceTokenizer(VOCABULARY)
 
 
 @pytest.mark.parametrize("at_once", [1, 7])
-def test_features_do_not_depend_on_batches_and_processes(sentence_pieces, monkeypatch, at_once):
+def test_features_do_not_depend_on_batches_and_processes(tokenizer, monkeypatch, at_once):
     rng = random.Random(5)
     contexts = [" ".join(rng.choices(WORDS, k=rng.randrange(1, 90))) for _ in range(9)]
     questions = [
@@ -37,12 +31,12 @@ def test_features_do_not_depend_on_batches_and_processes(sentence_pieces, monkey
     ]
     data = SquadData(contexts, questions, "words.json")
     settings = {**LENGTHS, "is_training": False}
-    expected = squad_features(data, sentence_pieces, **settings)
+    expected = squad_features(data, tokenizer, **settings)
     monkeypatch.setattr(module, "_WINDOWS_AT_ONCE", at_once)
     monkeypatch.setattr(module, "_CONTEXTS_AT_ONCE", 2)
     monkeypatch.setattr(module, "_QUESTIONS_AT_ONCE", 4)
     workers = 1 if at_once == 1 else 2
-    found = squad_features(data, sentence_pieces, num_workers=workers, **settings)
+    found = squad_features(data, tokenizer, num_workers=workers, **settings)
     np.testing.assert_array_equal(found.sequences.tokens, expected.sequences.tokens)
     for name in ("window_starts", "token_starts", "token_ends", "paragraph_offsets"):
         np.testing.assert_array_equal(getattr(found, name), getattr(expected, name))
@@ -88,17 +82,17 @@ ODD = "  The   ta\u0301ll  \u200b½ \u00a0 cafe\u0301, “12,300” ﬁne\n"
         ("300", "300"),
     ],
 )
-def test_tokens_of_answers_contain_their_text(sentence_pieces, text, back):
+def test_tokens_of_answers_contain_their_text(tokenizer, text, back):
     question = Question("a", "what", 0, ((text, ODD.index(text)),), False)
     data = SquadData([ODD], [question], "odd.json")
-    ((wanted, found),) = answers_through_tokens(data, sentence_pieces)
+    ((wanted, found),) = answers_through_tokens(data, tokenizer)
     assert (wanted, found.strip()) == (text, back)
 
 
 @pytest.mark.parametrize("answer", [("\u200b", 1), (" ", 3), ("\n", 4)])
-def test_an_answer_without_tokens_gets_the_nearest_token(sentence_pieces, answer):
+def test_an_answer_without_tokens_gets_the_nearest_token(tokenizer, answer):
     data = SquadData(["a\u200bb \n"], [Question("a", "b", 0, (answer,), False)], "odd.json")
-    features = squad_features(data, sentence_pieces, is_training=True, **LENGTHS)
+    features = squad_features(data, tokenizer, is_training=True, **LENGTHS)
     assert not features.is_impossible[0]
     assert 3 <= features.start_positions[0] <= features.end_positions[0]
 
