@@ -11,12 +11,14 @@ from typing import Any
 
 import pytest
 
+from albert_tf.cli import create_pretraining_data
 from albert_tf.cli.flags import DRY_RUN_PASSED
 from albert_tf.data.files import match_files
 from albert_tf.data.tfrecord import RecordError, count_records
 from albert_tf.pretraining.instances import pretraining_feature_specs
 from albert_tf.pretraining.record_checks import check_record_files, check_sentence_pairs
 from tests.programs import ROOT, TIMEOUT, command_line, unwrapped
+from tests.run_in_process import run_here
 
 
 @pytest.fixture(scope="module")
@@ -138,8 +140,9 @@ def test_beam_writes_the_same_files(corpus: dict, tmp_path: Path, no_tensorflow:
 
 
 def test_sentence_losses_with_word_pieces(
-    corpus: dict, golden: Path, tmp_path: Path, no_tensorflow: str
+    corpus: dict, golden: Path, tmp_path: Path, no_tensorflow: str, caplog: pytest.LogCaptureFixture
 ) -> None:
+    caplog.set_level("INFO", logger="absl")
     flags = {
         **corpus,
         "spm_model_file": None,
@@ -148,11 +151,17 @@ def test_sentence_losses_with_word_pieces(
         "do_lower_case": False,
         "do_permutation": True,
         "random_seed": -4,
+        "dupe_factor": 1,
+        "num_workers": 1,
     }
-    choices = {"original": {"random_next_sentence": True}, "nsp": {"sentence_loss": "nsp"}}
-    for name, choice in {**choices, "none": {"sentence_loss": "none"}}.items():
-        _, log = run(no_tensorflow, output_file=tmp_path / name, **flags, **choice)
-        assert f"sentence_loss={'nsp' if name == 'original' else name}" in log
+    _, log = run(
+        no_tensorflow, output_file=tmp_path / "original", **flags, random_next_sentence=True
+    )
+    assert "sentence_loss=nsp" in log
+    for name in ("nsp", "none"):
+        output = {"output_file": tmp_path / name, "sentence_loss": name}
+        run_here(create_pretraining_data, {**flags, **output}, [])
+        assert f"sentence_loss={name}" in caplog.text
     assert (tmp_path / "nsp").read_bytes() == (tmp_path / "original").read_bytes()
     check_sentence_pairs([str(tmp_path / "nsp")], "sop")
     with pytest.raises(RecordError):

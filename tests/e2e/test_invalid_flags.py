@@ -425,6 +425,7 @@ def test_the_directory_of_a_pretrained_model_is_not_overwritten(run_of, tmp_path
     assert f"{checkpoint}: the head was trained for other" in error_of(name, flags, tmp_path)
 
 
+@pytest.mark.usefixtures("eager")
 def test_a_damaged_record_later_in_the_file_is_reported(run_of, tmp_path):
     columns = pretraining_columns(10, seed=3)
     columns["input_ids"][6, 2] = 31

@@ -13,6 +13,7 @@ from tests.programs import ROOT, isolated_python
 from tests.small_model import ONE_BLOCK, small_config
 from tests.usual import usual
 
+pytestmark = pytest.mark.usefixtures("eager")
 TEXTS = ["a moving film", "a waste of two hours and of money", "fine"]
 INPUTS = ("input_ids", "input_mask", "segment_ids")
 CONFIG = small_config(**ONE_BLOCK)
@@ -41,29 +42,9 @@ def run_elsewhere(program, *arguments):
     return result.stdout
 
 
-def test_a_keras_file_loads_in_a_new_process(tmp_path, classifier):
-    file, outputs = tmp_path / "model.keras", tmp_path / "logits.npy"
-    classifier.save(file)
-    program = f"""
-import sys
-import keras, albert_tf
-import numpy as np
-model = keras.models.load_model(sys.argv[1])
-assert type(model.optimizer).__name__ == "AdamWeightDecay"
-assert (model.labels, model.dropout_prob) == (("no", "yes"), 0.2)
-x = model.tokenizer({TEXTS!r})
-np.save(sys.argv[2], model.predict(x, verbose=0)["logits"])
-print(model.evaluate(x, np.array([1, 0, 1]), verbose=0, return_dict=True)["loss"])
-"""
-    loss = float(run_elsewhere(program, file, outputs))
-    x = classifier.tokenizer(TEXTS)
-    expected = classifier.predict(x, verbose=0)["logits"]
-    np.testing.assert_allclose(np.load(outputs), expected, rtol=0, atol=1e-6)
-    assert loss == pytest.approx(classifier.evaluate(x, np.array([1, 0, 1]), verbose=0)[0], 1e-5)
-
-
-def test_every_class_and_schedule_loads_in_a_new_process(tmp_path):
+def test_every_class_and_schedule_loads_in_a_new_process(tmp_path, classifier):
     models = [
+        classifier,
         *(albert_tf.AlbertEncoder(CONFIG), albert_tf.AlbertForPretraining(CONFIG)),
         albert_tf.AlbertForMultipleChoice(CONFIG),
         albert_tf.AlbertForTokenClassification(CONFIG, 3),
@@ -71,20 +52,33 @@ def test_every_class_and_schedule_loads_in_a_new_process(tmp_path):
         albert_tf.AlbertForQuestionAnsweringWithBeamSearch(CONFIG, 3, 2),
     ]
     rate = albert_tf.WarmupPolynomialDecay(1e-3, num_train_steps=9, num_warmup_steps=2)
-    for number, model in enumerate(models):
-        model.compile(albert_tf.Lamb(rate))
-        model.save(tmp_path / f"{number}.keras")
-    program = """
+    paths = [tmp_path / f"{number}.keras" for number in range(len(models))]
+    for model, path in zip(models, paths, strict=True):
+        if model is not classifier:
+            model.compile(albert_tf.Lamb(rate))
+        model.save(path)
+    program = f"""
 import sys
 import albert_tf, keras  # in the other order than above
-for path in sys.argv[1:]:
-    model = keras.models.load_model(path)
+import numpy as np
+models = [keras.models.load_model(path) for path in sys.argv[2:]]
+for model, path in zip(models, sys.argv[2:]):
     print(type(model).__name__, type(model.optimizer).__name__)
     albert_tf.load(path)
+model = models[0]
+assert (model.labels, model.dropout_prob) == (("no", "yes"), 0.2)
+x = model.tokenizer({TEXTS!r})
+np.save(sys.argv[1], model.predict(x, verbose=0)["logits"])
+print(model.evaluate(x, np.array([1, 0, 1]), verbose=0, return_dict=True)["loss"])
 """
-    paths = [tmp_path / f"{number}.keras" for number in range(len(models))]
-    printed = run_elsewhere(program, *paths).splitlines()
-    assert printed == [f"{type(model).__name__} Lamb" for model in models]
+    *printed, loss = run_elsewhere(program, tmp_path / "logits.npy", *paths).splitlines()
+    assert printed == [f"{type(m).__name__} {type(m.optimizer).__name__}" for m in models]
+    assert printed[0].endswith(" AdamWeightDecay")
+    x = classifier.tokenizer(TEXTS)
+    expected = classifier.predict(x, verbose=0)["logits"]
+    np.testing.assert_allclose(np.load(tmp_path / "logits.npy"), expected, rtol=0, atol=1e-6)
+    wanted = classifier.evaluate(x, np.array([1, 0, 1]), verbose=0)[0]
+    assert float(loss) == pytest.approx(wanted, 1e-5)
 
 
 def test_functions_take_keras_files(tmp_path, classifier):
@@ -108,6 +102,7 @@ def test_a_keras_file_of_another_model_is_rejected(tmp_path):
         albert_tf.load(file)
 
 
+@pytest.mark.usefixtures("traced")
 def test_export_needs_no_arguments(tmp_path, classifier):
     classifier.export(tmp_path / "exported", verbose=False)
     program = f"""
@@ -187,6 +182,7 @@ def test_a_name_instead_of_a_configuration_is_rejected():
         albert_tf.AlbertEncoder("base_v2")
 
 
+@pytest.mark.usefixtures("traced")
 def test_fit_with_a_dataset_callbacks_and_frozen_encoder(tmp_path):
     ids = np.random.default_rng(0).integers(5, 31, [12, 7])
     dataset = tf.data.Dataset.from_tensor_slices((ids, ids[:, 0] % 2)).batch(6)
@@ -208,6 +204,7 @@ def test_fit_with_a_dataset_callbacks_and_frozen_encoder(tmp_path):
     model.summary(print_fn=lambda *args, **kwargs: None)
 
 
+@pytest.mark.usefixtures("traced")
 def test_mixed_precision_strategy_and_gradient_tape():
     ids = np.random.default_rng(1).integers(5, 31, [6, 7])
     # Without collective operations: their keys clash with those of other strategies in a process.
@@ -245,6 +242,7 @@ class OwnModel(keras.Model):
 
 
 @pytest.mark.parametrize("precision", usual(["float32", "mixed_bfloat16"], "float32"))
+@pytest.mark.usefixtures("traced")
 def test_own_models_are_saved_with_all_layers(tmp_path, precision):
     config = CONFIG.replace(vocab_size=1000)  # bfloat16 would round ids above 256
     model = OwnModel(config, dtype=precision)
@@ -319,6 +317,7 @@ def test_quantize_is_rejected():
         model.quantize("int8")
 
 
+@pytest.mark.usefixtures("traced")
 def test_fractional_ids_are_rejected():
     model = albert_tf.AlbertForClassification(CONFIG, 2)
     with pytest.raises(tf.errors.InvalidArgumentError, match="-1 is not in"):
