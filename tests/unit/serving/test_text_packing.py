@@ -14,6 +14,7 @@ from albert_tf.serving.tokenizer_graph import GraphTokenizer
 from albert_tf.tokenization.loading import tokenizer_from_files
 from tests.unusual_texts import UNUSUAL_TEXTS, choice_texts, unusual_choices
 
+pytestmark = pytest.mark.usefixtures("eager")
 KINDS = ("sentence pieces", "word pieces")
 
 

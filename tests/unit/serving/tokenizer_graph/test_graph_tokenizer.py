@@ -21,6 +21,7 @@ from tests.huggingface import accents
 from tests.programs import ROOT, warm_python
 from tests.usual import usual
 
+pytestmark = pytest.mark.usefixtures("eager")
 KINDS = ("spm_lower", "spm_cased", "wordpiece_lower", "wordpiece_cased", "accents_lower")
 KINDS += ("accents_cased", "bytes_cased")
 SETTLES_TIES_AS_BEFORE = Version(sentencepiece.__version__) < Version("0.2.2")
