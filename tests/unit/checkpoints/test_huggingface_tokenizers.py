@@ -19,6 +19,7 @@ from albert_tf.tokenization.library import LibraryTokenizer
 from albert_tf.tools.inspect import describe
 from tests.huggingface import models, rules
 
+pytestmark = pytest.mark.usefixtures("eager")
 RECORDED = json.loads((models.RECORDED / "rules.json").read_text())
 
 
