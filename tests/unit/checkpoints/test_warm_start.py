@@ -69,7 +69,7 @@ def test_same_model_is_loaded(mode):
     ("source", "target"),
     [
         pytest.param((5, 1), (5, 1, "attention"), marks=pytest.mark.slow),
-        ((5, 1), (5, 1, "ffn")),
+        pytest.param((5, 1), (5, 1, "ffn"), marks=pytest.mark.slow),
         pytest.param((5, 1), (5, 1, "none"), marks=pytest.mark.slow),
         ((5, 1), (5, 3, "ffn")),
         pytest.param((5, 2), (5, 1, "none"), marks=pytest.mark.slow),
