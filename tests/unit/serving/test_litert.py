@@ -54,13 +54,13 @@ pickle.dump(answers, open(sys.argv[2], "wb"))
 """
 
 
-# Sizes that the converter quantizes, and a block that runs three times.
+# Sizes that the converter quantizes, and a block that runs twice.
 CONFIG = dropping_config(
     vocab_size=307,
     embedding_size=24,
     hidden_size=48,
     intermediate_size=700,
-    num_hidden_layers=3,
+    num_hidden_layers=2,
     num_hidden_groups=1,
     inner_group_num=1,
 )
