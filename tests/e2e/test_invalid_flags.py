@@ -46,6 +46,11 @@ EVALUATION = {"do_train": False, "do_eval": True}
 ONLY_REAL = {"dry_run": False}  # a dry run would wait, or would not read the whole file
 SECOND = {"squad_version": 2}
 ANSWERS = {"predict_file": "{folder}/file"}
+TRAINING = {"do_train": True}
+PRETRAINED = [
+    ({"output_dir": f"{{folder}}/{name}"}, f"{name}: the head was trained for other")
+    for name in ("model.ckpt-best", "model.ckpt-3")
+]
 
 # For each command: changes of valid flags, and what the error must name.
 PRETRAINING = [
@@ -106,6 +111,8 @@ CLASSIFIER = [
     ({**ANSWERS, "predict_output_file": "{folder}"}, "--predict_output_file"),
     ({**ANSWERS, "predict_output_file": "{folder}/./file"}, "--predict_output_file"),
     ({"export_dir": "{folder}/in_use", "export_text_model": True}, "--export_dir"),
+    ({"output_dir": "{folder}/of_rte"}, "task is rte in {folder}/of_rte, "),
+    *PRETRAINED,
 ]
 RACE = [
     (NO_TRAINING, "--do_train"),
@@ -116,6 +123,7 @@ RACE = [
     ({"train_choices": "{folder}/few.jsonl"}, "line 2 of {folder}/few.jsonl"),
     ({"max_seq_length": 41}, "--max_seq_length"),
     ({"do_predict": True, "test_choices": "{folder}/file"}, "--test_choices"),
+    ({**TRAINING, "output_dir": "{folder}/of_squad1.1"}, "task is squad1.1 in {folder}/of_squad"),
 ]
 SQUAD = [
     ({"do_train": False}, "--do_train"),
@@ -134,6 +142,8 @@ SQUAD = [
     ),
     ({"do_predict": True, "export_dir": "{folder}/in_use"}, "--export_dir"),
     ({"do_predict": True, "export_dir": "{folder}/tflite"}, "--export_dir"),
+    ({"output_dir": "{folder}/of_squad2.0"}, "task is squad2.0 in {folder}/of_squad2.0, "),
+    *PRETRAINED,
 ]  # fmt: skip
 RECORDS = [
     ({"sentence_loss": "none", "random_next_sentence": True}, "--sentence_loss=none"),
@@ -233,6 +243,7 @@ def classifier_run(folder, golden):
     run.config.replace(hidden_size=15).to_json_file(str(folder / "wide.json"))
     run.pretrained()
     block_exports(folder)
+    write_used(run, "rte", labels=["no", "yes"], pairs=True)
     return run
 
 
@@ -244,11 +255,24 @@ def block_exports(folder):
     (folder / "tflite" / "albert_model.tflite").mkdir(parents=True)
 
 
+def write_used(run, task, **settings):
+    """Writes output directories of another task and of pretrained models."""
+    used = run.folder / f"of_{task}"
+    used.mkdir()
+    (used / "labels.json").write_text(json.dumps({"task_name": task, "settings": {}, **settings}))
+    for path in run.folder.glob("pretrained.ckpt.*"):
+        for name in ("model.ckpt-best", "model.ckpt-3"):
+            (run.folder / name).mkdir(exist_ok=True)
+            run.config.to_json_file(str(run.folder / name / "albert_config.json"))
+            shutil.copy(path, run.folder / name / path.name.replace("pretrained.ckpt", name))
+
+
 def race_run(folder, golden):
     run = ChoiceRun(folder, golden)
     rows = choices(3, 1, 4)
     write_choices(folder / "few.jsonl", [rows[0], {**rows[1], "options": ["one"]}])
     (folder / "file").write_text("in the way\n")
+    write_used(run, "squad1.1")
     return run
 
 
@@ -261,6 +285,7 @@ def squad_run(folder, golden):
     without_answers(folder / "asked.json", folder / "dev.json")
     run.pretrained()
     block_exports(folder)
+    write_used(run, "squad2.0")
     return run
 
 
@@ -329,7 +354,6 @@ weights_run = files_run({}, albert_directory=RELEASED, export_path="{folder}/new
 litert_run = files_run({}, model=RELEASED, output_file="{folder}/new/a.tflite", quantization="int8")
 onnx_run = files_run({}, model=RELEASED, output_file="{folder}/new/a.onnx", quantization="int8")
 
-TRAINING = {"do_train": True}
 ALL_ACTIONS = {"do_train": True, "do_eval": True, "do_predict": True}
 # The module, the run, flags of all cases, and the cases.
 COMMANDS = {
@@ -396,33 +420,12 @@ def test_invalid_flags_are_rejected_before_writing(run_of, golden, name, changes
     assert named.format(**places) in error_of(name, flags, run.folder)
 
 
-@pytest.mark.parametrize(
-    ("name", "there"), [("classifier", "rte"), ("race", "squad1.1"), ("squad", "squad2.0")]
-)
-def test_the_directory_of_another_task_is_not_overwritten(run_of, tmp_path, name, there):
-    settings = {"labels": ["no", "yes"], "pairs": True} if there == "rte" else {"settings": {}}
-    (tmp_path / "labels.json").write_text(json.dumps({"task_name": there, **settings}))
-    flags = run_of(name).flags(do_train=True, output_dir=tmp_path)
-    assert f"task is {there} in {tmp_path}, " in error_of(name, flags, tmp_path)
-
-
 def test_squad_version_is_not_read_from_a_model_of_another_task(run_of, tmp_path):
     (tmp_path / "labels.json").write_text('{"task_name": "race", "settings": {}}')
     flags = {"do_predict": True, "squad_version": None, "output_dir": tmp_path}
     message = error_of("squad", run_of("squad").flags(**flags), tmp_path)
     assert "--squad_version" in message
     assert "'race'" in message
-
-
-@pytest.mark.parametrize("name", ["classifier", "squad"])
-@pytest.mark.parametrize("checkpoint", ["model.ckpt-best", "model.ckpt-3"])
-def test_the_directory_of_a_pretrained_model_is_not_overwritten(run_of, tmp_path, name, checkpoint):
-    run = run_of(name)
-    run.config.to_json_file(str(tmp_path / "albert_config.json"))
-    for path in run.folder.glob("pretrained.ckpt.*"):
-        shutil.copy(path, tmp_path / path.name.replace("pretrained.ckpt", checkpoint))
-    flags = run.flags(do_train=True, output_dir=tmp_path)
-    assert f"{checkpoint}: the head was trained for other" in error_of(name, flags, tmp_path)
 
 
 @pytest.mark.usefixtures("eager")
