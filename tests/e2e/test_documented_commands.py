@@ -95,14 +95,16 @@ def test_flags_mentioned_in_prose_exist(document):
     assert unknown <= OTHER_FLAGS
 
 
+@pytest.fixture(scope="module")
+def files() -> list[str]:
+    """Returns the files of the project, after a slash."""
+    folders = ("albert_tf", "benchmarks", "docs", "notebooks", "scripts", "tests")
+    paths = [path for folder in folders for path in (ROOT / folder).rglob("*.*")]
+    return [f"/{path.relative_to(ROOT)}" for path in [*paths, *ROOT.glob("*.*")]]
+
+
 @EVERY_DOCUMENT
-def test_files_mentioned_in_prose_exist(document):
-    files = {
-        f"/{path.relative_to(ROOT)}"
-        for folder in ("albert_tf", "benchmarks", "docs", "notebooks", "scripts", "tests")
-        for path in (ROOT / folder).rglob("*.*")
-    }
-    files |= {f"/{path.name}" for path in ROOT.glob("*.*")}
+def test_files_mentioned_in_prose_exist(document, files):
     text = prose_of(document)
     named = set(re.findall(r"`\.?/?([\w./]+\.(?:py|sh|toml|ipynb|md))`", text))
     missing = {name for name in named if not any(file.endswith(f"/{name}") for file in files)}
