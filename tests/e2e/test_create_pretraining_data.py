@@ -154,13 +154,12 @@ def test_sentence_losses_with_word_pieces(
         "dupe_factor": 1,
         "num_workers": 1,
     }
-    _, log = run(
-        no_tensorflow, output_file=tmp_path / "original", **flags, random_next_sentence=True
-    )
+    flags["output_file"] = tmp_path / "original"
+    _, log = run(no_tensorflow, **flags, random_next_sentence=True)
     assert "sentence_loss=nsp" in log
     for name in ("nsp", "none"):
-        output = {"output_file": tmp_path / name, "sentence_loss": name}
-        run_here(create_pretraining_data, {**flags, **output}, [])
+        flags |= {"output_file": tmp_path / name, "sentence_loss": name}
+        run_here(create_pretraining_data, flags, [])
         assert f"sentence_loss={name}" in caplog.text
     assert (tmp_path / "nsp").read_bytes() == (tmp_path / "original").read_bytes()
     check_sentence_pairs([str(tmp_path / "nsp")], "sop")

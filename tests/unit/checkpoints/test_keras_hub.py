@@ -234,10 +234,6 @@ TOKENS = StoredTask("tokens", Labels(LABELS), False)
 @pytest.mark.parametrize(
     ("kind", "settings", "task", "loaded"),
     [
-        pytest.param(
-            *(AlbertForClassification, {"num_labels": 1}, None, AlbertForClassification),
-            marks=pytest.mark.slow,
-        ),
         (AlbertForMultipleChoice, {}, StoredTask("race"), AlbertForMultipleChoice),
         (AlbertForTokenClassification, {"labels": LABELS}, TOKENS, AlbertEncoder),
     ],
