@@ -213,7 +213,7 @@ class TextClassifier(TextPredictor, FineTuned):
                 unknown.
         """
         train = self._examples(texts, labels, pairs)
-        dev = self._examples(*validation_data) if validation_data is not None else []
+        dev = self._validation_examples(validation_data)
         is_pair = train[0].text_b is not None
         if dev and (dev[0].text_b is not None) != is_pair:
             raise UserError(

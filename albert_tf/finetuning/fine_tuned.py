@@ -1,10 +1,11 @@
 """The base of the classes that apply, evaluate, train and save fine-tuned models."""
 
+import inspect
 import math
 import os
 import tempfile
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, ClassVar
 
@@ -36,6 +37,7 @@ class FineTuned(ABC):
     """A model of one task. Subclasses set the attributes, and check the examples."""
 
     JOB: ClassVar[type[Job]]
+    _examples: Callable[..., list[Any]]  # takes columns, and checks them
     model: Any
     tokenizer: Tokenizer
     _predictor: Predictor
@@ -54,6 +56,20 @@ class FineTuned(ABC):
         if model.trained_task is None:  # stores the labels
             model.set_origin(model.tokenizer, self._task(), has_new_head=model.has_new_head)
         save(model, directory, tokenizer=self.tokenizer)
+
+    def _validation_examples(self, data: Any) -> list[Any]:
+        """Returns the examples of `validation_data`. `None` contains none."""
+        if data is None:
+            return []
+        columns, signature = tuple(data), inspect.signature(self._examples)
+        try:
+            signature.bind(*columns)
+        except TypeError as error:
+            raise TypeError(
+                f"validation_data must be ({', '.join(signature.parameters)}). Received: "
+                f"{len(columns)} values"
+            ) from error
+        return self._examples(*columns)
 
     def _fit(
         self,

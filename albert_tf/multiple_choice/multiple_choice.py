@@ -142,7 +142,7 @@ class MultipleChoice(FineTuned):
             ValueError: there is no question, the lists differ in length, a question has too few or
                 too many options, or the model's output is not finite.
         """
-        examples = _examples(questions, contexts, options)
+        examples = _questions(questions, contexts, options)
         _, logits = self._logits(examples, "choosing")
         shares = metrics.probabilities(logits, CLASSES).tolist()
         rows = zip(logits.argmax(axis=1).tolist(), examples, shares, strict=True)
@@ -191,8 +191,8 @@ class MultipleChoice(FineTuned):
         """
         return self._fit(
             self._task(),
-            _labelled(questions, contexts, options, labels),
-            _labelled(*validation_data) if validation_data is not None else [],
+            self._examples(questions, contexts, options, labels),
+            self._validation_examples(validation_data),
             epochs=epochs,
             batch_size=batch_size,
             learning_rate=learning_rate,
@@ -216,7 +216,7 @@ class MultipleChoice(FineTuned):
             options: N lists of 2 to 26 texts.
             labels: N indices of the correct options, from 0.
         """
-        return self._scores(_labelled(questions, contexts, options, labels))
+        return self._scores(self._examples(questions, contexts, options, labels))
 
     def _task(self) -> StoredTask:
         return StoredTask(
@@ -224,6 +224,19 @@ class MultipleChoice(FineTuned):
             max_seq_length=self._predictor.max_seq_length,
             settings={"max_qa_length": self.max_qa_length},
         )
+
+    def _examples(
+        self, questions: object, contexts: object, options: object, labels: object
+    ) -> list[ChoiceExample]:
+        examples = _questions(questions, contexts, options)
+        found = as_list("labels", labels, "indices of options")
+        check_same_length("labels", found, "questions", examples)
+        for index, (example, label) in enumerate(zip(examples, found, strict=True)):
+            check_whole_number(f"labels[{index}]", label, 0)
+            if label >= len(example.options):
+                limit = f"{len(example.options)}, the number of options"
+                raise UserError(f"labels[{index}] must be less than {limit}. Received: {label}")
+        return [replace(e, label=int(label)) for e, label in zip(examples, found, strict=True)]
 
     def _scores(self, examples: Sequence[ChoiceExample]) -> dict[str, float]:
         features, logits = self._logits(examples, "evaluating")
@@ -241,7 +254,7 @@ class MultipleChoice(FineTuned):
         return features, option_logits(features, self._predictor, description)
 
 
-def _examples(questions: object, contexts: object, options: object) -> list[ChoiceExample]:
+def _questions(questions: object, contexts: object, options: object) -> list[ChoiceExample]:
     texts, asked = as_texts("contexts", contexts), as_texts("questions", questions)
     given = []
     for index, values in enumerate(as_list("options", options, "lists of texts")):
@@ -254,17 +267,3 @@ def _examples(questions: object, contexts: object, options: object) -> list[Choi
     check_same_length("options", given, "contexts", texts)
     rows = zip(texts, asked, given, strict=True)
     return [ChoiceExample(str(index), *row) for index, row in enumerate(rows)]
-
-
-def _labelled(
-    questions: object, contexts: object, options: object, labels: object
-) -> list[ChoiceExample]:
-    examples = _examples(questions, contexts, options)
-    found = as_list("labels", labels, "indices of options")
-    check_same_length("labels", found, "questions", examples)
-    for index, (example, label) in enumerate(zip(examples, found, strict=True)):
-        check_whole_number(f"labels[{index}]", label, 0)
-        if label >= len(example.options):
-            limit = f"{len(example.options)}, the number of options"
-            raise UserError(f"labels[{index}] must be less than {limit}. Received: {label}")
-    return [replace(e, label=int(label)) for e, label in zip(examples, found, strict=True)]

@@ -202,8 +202,8 @@ class QuestionAnswerer(Answerer, FineTuned):
         names = ("n_best_size", "max_answer_length")
         found = self._fit(
             self._task(),
-            _rows(questions, contexts, answers),
-            _rows(*validation_data) if validation_data is not None else [],
+            self._examples(questions, contexts, answers),
+            self._validation_examples(validation_data),
             epochs=epochs,
             batch_size=batch_size,
             learning_rate=learning_rate,
@@ -225,7 +225,7 @@ class QuestionAnswerer(Answerer, FineTuned):
             contexts: N texts that contain the answers.
             answers: N answers; see `fit`.
         """
-        return self._scores(_rows(questions, contexts, answers))
+        return self._scores(self._examples(questions, contexts, answers))
 
     def _task(self) -> StoredTask:
         stored: dict[str, Any] = {**self.settings.lengths}
@@ -235,6 +235,29 @@ class QuestionAnswerer(Answerer, FineTuned):
         return StoredTask(
             SQUAD_TASKS[self.settings.version], max_seq_length=length, settings=stored
         )
+
+    def _examples(
+        self, questions: object, contexts: object, answers: object
+    ) -> list[dict[str, Any]]:
+        """Returns questions as the rows of a file."""
+        asked, texts = as_texts("questions", questions), as_texts("contexts", contexts)
+        given = [_plain(answer) for answer in as_list("answers", answers, "texts")]
+        check_same_length("contexts", texts, "questions", asked)
+        check_same_length("answers", given, "questions", asked)
+        for index, answer in enumerate(given):
+            if not isinstance(answer, str | list | dict | None):
+                kinds = "a text, a list of texts, a dictionary or None"
+                raise TypeError(f"answers[{index}] must be {kinds}. Received: {shown(answer)}")
+        is_optional = self.settings.version == 2
+        return [
+            {
+                "question": question,
+                "context": context,
+                "answers": answer,
+                "is_impossible": is_optional and not answer,
+            }
+            for question, context, answer in zip(asked, texts, given, strict=True)
+        ]
 
     def _scores(self, examples: Sequence[Any]) -> dict[str, float]:
         settings = self.settings
@@ -250,22 +273,6 @@ class QuestionAnswerer(Answerer, FineTuned):
         found = scores(data, answers)
         warn_of_constant(*best_answers(data, answers, found), Labels())
         return found
-
-
-def _rows(questions: object, contexts: object, answers: object) -> list[dict[str, Any]]:
-    """Returns questions as the rows of a file."""
-    asked, texts = as_texts("questions", questions), as_texts("contexts", contexts)
-    given = [_plain(answer) for answer in as_list("answers", answers, "texts")]
-    check_same_length("contexts", texts, "questions", asked)
-    check_same_length("answers", given, "questions", asked)
-    for index, answer in enumerate(given):
-        if not isinstance(answer, str | list | dict | None):
-            kinds = "a text, a list of texts, a dictionary or None"
-            raise TypeError(f"answers[{index}] must be {kinds}. Received: {shown(answer)}")
-    return [
-        {"question": question, "context": context, "answers": answer}
-        for question, context, answer in zip(asked, texts, given, strict=True)
-    ]
 
 
 def _plain(answer: Any) -> Any:

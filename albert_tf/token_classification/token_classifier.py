@@ -157,7 +157,7 @@ class TokenClassifier(WordTagger, FineTuned):
         return self._fit(
             replace(self._task(), columns={"token_column": "0", "label_column": "-1"}),
             self._examples(sentences, labels),
-            self._examples(*validation_data) if validation_data is not None else [],
+            self._validation_examples(validation_data),
             epochs=epochs,
             batch_size=batch_size,
             learning_rate=learning_rate,

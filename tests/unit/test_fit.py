@@ -376,6 +376,11 @@ def test_files_are_no_settings_of_fit(new):
             new().fit(TEXTS, LABELS, epochs=1, **{name: "a.csv"})
 
 
+def test_validation_data_have_the_columns_of_the_training_data(new):
+    with pytest.raises(TypeError, match=r"validation_data must be \(texts, labels.*\).*: 1 values"):
+        new().fit(TEXTS, LABELS, validation_data=(TEXTS,))
+
+
 def test_early_stopping_needs_validation_data(new):
     with pytest.raises(ValueError, match=r"Add `validation_data`"):
         new().fit(TEXTS, LABELS, early_stopping=2)

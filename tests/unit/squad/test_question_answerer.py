@@ -113,10 +113,11 @@ def test_invalid_arguments_are_rejected(directory):
     ])  # fmt: skip
 
 
-def test_a_model_of_squad_1_needs_answers(version, directory):
+def test_a_model_of_squad_1_needs_answers(version, directory, caplog):
     answerer, data = QuestionAnswerer.load(directory), (QUESTIONS[:3], CONTEXTS[:3], [None] * 3)
     if version == 2:
         assert answerer.evaluate(*data)["total"] == 3
+        assert "unanswerable" not in caplog.text  # as in a file that lacks `is_impossible`
         return
     assert_rejected([
         (lambda: answerer.evaluate(*data), ValueError, "`answers` must contain at least one"),
