@@ -144,7 +144,7 @@ def compare(sources: Sources, meeting: Meeting, strict: Container[str] = ()) -> 
                 continue
             first, known = seen.setdefault(name, (where, value))
             if not rule.is_same(known, value):
-                text = f"{name} is {rule.show(known)} in {first}, {rule.show(value)} in {where}"
+                text = f"{name} is {rule.show(known)} in {first}, but {rule.show(value)} in {where}"
                 is_strict = treatment == "S" and (where in strict or first in strict)
                 found.append(Difference(name, rule.kind, treatment == "E" or is_strict, text))
     return found

@@ -96,7 +96,7 @@ class LoadReport:
         ]
         lines += [
             f"  another shape, randomly initialized: {name} is {list(stored)} in the checkpoint, "
-            f"{list(wanted)} in the model"
+            f"but {list(wanted)} in the model"
             for name, stored, wanted in self.mismatched
         ]
         lines += [f"  {why}, randomly initialized: {name}" for name, why in self.skipped.items()]

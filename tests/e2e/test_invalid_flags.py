@@ -111,7 +111,7 @@ CLASSIFIER = [
     ({**ANSWERS, "predict_output_file": "{folder}"}, "--predict_output_file"),
     ({**ANSWERS, "predict_output_file": "{folder}/./file"}, "--predict_output_file"),
     ({"export_dir": "{folder}/in_use", "export_text_model": True}, "--export_dir"),
-    ({"output_dir": "{folder}/of_rte"}, "task is rte in {folder}/of_rte, "),
+    ({"output_dir": "{folder}/of_rte"}, "task is rte in {folder}/of_rte, but "),
     *PRETRAINED,
 ]
 RACE = [
@@ -142,7 +142,7 @@ SQUAD = [
     ),
     ({"do_predict": True, "export_dir": "{folder}/in_use"}, "--export_dir"),
     ({"do_predict": True, "export_dir": "{folder}/tflite"}, "--export_dir"),
-    ({"output_dir": "{folder}/of_squad2.0"}, "task is squad2.0 in {folder}/of_squad2.0, "),
+    ({"output_dir": "{folder}/of_squad2.0"}, "task is squad2.0 in {folder}/of_squad2.0, but "),
     *PRETRAINED,
 ]  # fmt: skip
 RECORDS = [

@@ -103,7 +103,7 @@ def test_a_run_with_a_final_decay_can_be_prolonged_or_finished_from_a_copy(tmp_p
         return [record["learning_rate"] / 0.01 for record in run.metrics().values()]
 
     printed = run.must_work(**flags, num_train_steps=9)
-    assert re.search(r"step 5: optimizer.num_train_steps is 7 in \S+, 9 in this run", printed)
+    assert re.search(r"step 5: optimizer.num_train_steps is 7 in \S+, but 9 in this run", printed)
     warm = [0.0, 1 / 3, 2 / 3]
     np.testing.assert_allclose(rates(), [*warm, 1, 1, 1, 1, 1, 1 / 2], rtol=1e-5, atol=0)
     run.output = copy

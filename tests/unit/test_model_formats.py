@@ -133,7 +133,7 @@ def test_accents_are_preserved(name, tmp_path):
     assert again.encode_batch(texts) == tokenizer.encode_batch(texts)
     assert albert_tf.load_tokenizer(path).keep_accents
     for read in (albert_tf.load_tokenizer, albert_tf.FillMask.load):
-        with pytest.raises(ValueError, match=f"keep_accents is False in .*, True in {path}: "):
+        with pytest.raises(ValueError, match=f"keep_accents is False in .*, but True in {path}: "):
             read(path, keep_accents=False)
 
 

@@ -459,7 +459,7 @@ def test_a_tokenizer_warns_once_and_counts_each_source(model_file, caplog):
     assert "c.txt" not in caplog.text
     caplog.clear()
     spm = tokenizer_from_files(spm_model_file=model_file)
-    for source in ("a.txt", None):  # the warning of a source replaces that of the tokenizer
+    for source in ("a.txt", None):  # a warning that names the source replaces the general one
         with counting(spm, source) as counts:
             counts.add(spm, ["서 road"], [spm.encode("서 road")])
     (warning,) = caplog.messages

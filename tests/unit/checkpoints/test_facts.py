@@ -76,7 +76,9 @@ def test_one_message_reports_all_contradictions(warnings):
     (warning,) = warnings
     assert warning.count(" in b") == 3
     assert f"{Kind.OUTPUT.value} and {Kind.LENGTH.value}" in warning
-    with pytest.raises(LoadError, match="hidden_act is 'gelu' in a, 'relu' in b; num_att") as error:
+    with pytest.raises(
+        LoadError, match="hidden_act is 'gelu' in a, but 'relu' in b; num_att"
+    ) as error:
         settle({"a": first, "b": second}, Meeting.LOAD)
     assert "max_seq_length" not in str(error.value), "it would only be a warning"
 
@@ -102,4 +104,4 @@ def test_settings_are_compared_as_in_files():
     known = {"optimizer": {"betas": [0.9, 0.99], "clip": None}, "seed": 3}
     settings = {"optimizer": {"betas": (0.9, 0.99), "clip": 1.0, "new": 5}, "seed": 3}
     (change,) = changed_settings({"file": known, "now": settings}, Meeting.RESUME)
-    assert change == "optimizer.clip is 'null' in file, 1.0 in now"
+    assert change == "optimizer.clip is 'null' in file, but 1.0 in now"

@@ -143,7 +143,7 @@ def test_the_normalizer_decides_about_case_and_accents(tmp_path, key, steps, val
         files["tokenizer_config.json"] |= settings
         folder = rules.write(tmp_path / name, files)
         assert getattr(stored(folder), key) is getattr(loaded(folder), key) is value
-        contradiction = f"{key} is {value} in tokenizer.json, {not value} in "
+        contradiction = f"{key} is {value} in tokenizer.json, but {not value} in "
         assert (contradiction in stored(folder).note) == bool(settings)
 
 

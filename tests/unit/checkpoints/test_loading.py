@@ -153,7 +153,7 @@ def test_head_of_another_vocabulary_is_rejected(tmp_path):
     weights = write_model(tmp_path, make("pretraining"))
     weights["cls/predictions/output_bias"] = weights["cls/predictions/output_bias"][:-1]
     write_checkpoint(str(tmp_path / "model.ckpt-best"), weights, global_step=7)
-    with pytest.raises(LoadError, match=r"output_bias is \[30\] in the checkpoint, \[31\] in"):
+    with pytest.raises(LoadError, match=r"output_bias is \[30\] in the checkpoint, but \[31\] in"):
         albert_tf.load(tmp_path)
 
 
@@ -176,7 +176,10 @@ def test_loading_opens_weights_once_and_builds_one_model(hub, monkeypatch):
     ("changes", "message"),
     [
         ({"num_hidden_groups": 2}, r"does not fill the encoder"),
-        ({"type_vocab_size": 3}, r"token_type_embeddings is \[2, 8\] in the checkpoint, \[3, 8\]"),
+        (
+            {"type_vocab_size": 3},
+            r"token_type_embeddings is \[2, 8\] in the checkpoint, but \[3, 8\]",
+        ),
     ],
 )
 def test_contradicting_configurations_are_rejected(release, changes, message):

@@ -77,7 +77,7 @@ CLASSES = {**ENCODER, "output_weights": (2, 12), "output_bias": (2,)}
         (
             {**CLASSES, "output_weights": (3, 12), "cls/predictions/output_bias": (31,)},
             *([], ["output_weights"], ["cls/predictions/output_bias"]),
-            "output_weights is [3, 12] in the checkpoint, [2, 12] in",
+            "output_weights is [3, 12] in the checkpoint, but [2, 12] in",
         ),
     ],
 )

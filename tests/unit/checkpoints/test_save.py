@@ -170,7 +170,7 @@ def test_invalid_labels_are_rejected(arguments, message):
     ("arguments", "error", "message"),
     [
         ({"tokenizer": "mini"}, TypeError, "tokenizer`? must be"),
-        ({"tokenizer": "too large"}, ValueError, "num_tokens is 31 in model.config, 1000"),
+        ({"tokenizer": "too large"}, ValueError, "num_tokens is 31 in model.config, but 1000"),
         ({"max_seq_length": 2.5}, TypeError, "max_seq_length`? must be"),
         ({"max_seq_length": 4, "pairs": True}, ValueError, "max_seq_length`? must be"),
         ({"max_seq_length": 1000}, ValueError, "max_seq_length"),

@@ -79,7 +79,7 @@ def test_interchangeable_and_unknown_tasks_are_accepted():
     for name in ("mnli", "mismnli", "ax"):
         MNLI.check_name(name, "out", is_training=False)
         MNLI.check_answers(StoredTask(name, THREE, True), "out")
-    with pytest.raises(ValueError, match="task is mnli in out, mismnli in this command"):
+    with pytest.raises(ValueError, match="task is mnli in out, but mismnli in this command"):
         MNLI.check_name("mismnli", "out", is_training=True)
     for is_pair in (True, False):
         UNKNOWN.check_answers(StoredTask("custom", THREE, is_pair), "out")

@@ -63,7 +63,7 @@ def test_records_of_another_vocabulary_are_rejected(scheme, tokenizers, tmp_path
     known, other = ({"words": {"vocabulary": one.fingerprint}} for one in tokenizers)
     common_facts(outputs, known)
     for path in outputs:
-        with pytest.raises(RecordError, match=f"^vocabulary is .* in words, .* in {path}: "):
+        with pytest.raises(RecordError, match=f"^vocabulary is .* in words, but .* in {path}: "):
             common_facts([path], other)
     write_facts(outputs[1:], tokenizers[1], "sop")
     with pytest.raises(RecordError, match=f" in {outputs[0]}, .* in {outputs[1]}: "):
@@ -144,7 +144,7 @@ def test_facts_of_several_files(tmp_path, caplog):
     assert not caplog.messages
     assert common_facts([str(tmp_path / "first"), cased, str(tmp_path / "second")]) == facts
     assert caplog.messages[0].endswith("to match: 'first', 'second'")
-    message = f"^do_lower_case is False in {cased}, True in {accents}; keep_accents is "
+    message = f"^do_lower_case is False in {cased}, but True in {accents}; keep_accents is "
     with pytest.raises(RecordError, match=message):
         common_facts([cased, accents])
     assert common_facts([cased, nsp], {"this run": {"sentence_loss": ANY}})["vocabulary"]
@@ -175,7 +175,7 @@ def test_the_model_gets_the_facts_of_its_records(tokenizers, tmp_path, golden, m
     assert not albert_tf.load_tokenizer(run.output).do_lower_case
     fresh = {"output_dir": tmp_path / "other"}
     for changes, message in (
-        ({"input_file": files["nsp"], "sentence_loss": "sop"}, "'sop' in this run, 'nsp' in "),
+        ({"input_file": files["nsp"], "sentence_loss": "sop"}, "'sop' in this run, but 'nsp' in "),
         ({"input_file": files["sop"], "init_checkpoint": run.output}, "case is False in .*config"),
         ({"input_file": f"{files['nsp']},{files['sop']}"}, "sentence_loss is"),
         ({"input_file": files["nsp"], "eval_input_file": files["sop"], "do_eval": True}, "nsp"),

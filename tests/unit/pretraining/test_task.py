@@ -120,7 +120,7 @@ def test_sentence_loss_of_a_directory(tmp_path, caplog):
     assert trained_sentence_loss(directory) == "nsp"
     checkpoint = f"{directory}/model.ckpt-3"
     compare_loss(checkpoint, "nsp", Meeting.RESUME)
-    with pytest.raises(ValueError, match=r"'nsp' in .*ckpt-3, 'sop' in this run.*`output_dir`"):
+    with pytest.raises(ValueError, match=r"'nsp' in .*ckpt-3, but 'sop' in this run.*`output_dir`"):
         compare_loss(checkpoint, "sop", Meeting.RESUME)
     assert not caplog.messages
     compare_loss(checkpoint, "none", Meeting.EVALUATE)

@@ -243,7 +243,11 @@ def test_infinite_outputs_are_rejected(tolerance):
         (LiteRTExport, {"quantization": "int8_calibrated"}, "`quantization`.*int8"),
         (LiteRTExport, {"max_seq_length": 17}, "`max_seq_length`.*17"),
         (LiteRTExport, {"batch_size": 0}, "`batch_size`"),
-        (LiteRTExport, {"labels": Labels(("yes", "no"))}, "num_labels is 3 .*, 2 in the arguments"),
+        (
+            LiteRTExport,
+            {"labels": Labels(("yes", "no"))},
+            "num_labels is 3 .*, but 2 in the arguments",
+        ),
         (LiteRTExport, {"output_file": "."}, "directory"),
         (LiteRTExport, {"model": AlbertForMultipleChoice(small_config())}, "MultipleChoice"),
         (OnnxExport, {"quantization": "int4"}, "`quantization`.*int4"),

@@ -213,7 +213,7 @@ def test_invalid_arguments_are_rejected_before_writing(tmp_path):
     model, path = new_model("classes", layers=1), tmp_path / "exports"
     with pytest.raises(ValueError, match=r"`max_seq_length` must be in 1\.\.16.*17"):
         export_classifier(model, CLASSES, str(path), 17)
-    with pytest.raises(ValueError, match="num_labels is 3 in the model, 2 in the arguments"):
+    with pytest.raises(ValueError, match="num_labels is 3 in the model, but 2 in the arguments"):
         export_classifier(model, Labels(("yes", "no")), str(path), LENGTH)
     assert not path.exists()
     path.write_text("a file")

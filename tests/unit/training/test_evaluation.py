@@ -193,7 +193,9 @@ class TestEvaluator:
                 return [value, value + 1]
 
         monkeypatch.setattr(evaluation, "Workers", TwoWorkers)
-        with pytest.raises(ValueError, match="number of evaluation batches is 3 in worker 0, 4"):
+        with pytest.raises(
+            ValueError, match="number of evaluation batches is 3 in worker 0, but 4"
+        ):
             evaluator.evaluate()
 
     @pytest.mark.usefixtures("traced")

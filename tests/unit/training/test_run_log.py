@@ -148,7 +148,7 @@ class TestFiles:
             log.close()
         run = tmp_path / "run_config.json"
         assert warnings == [
-            f"Changed at step 4: optimizer.optimizer is 'sgd' in {run}, 'adamw' in this run"
+            f"Changed at step 4: optimizer.optimizer is 'sgd' in {run}, but 'adamw' in this run"
         ]
 
     def test_config_of_a_finished_run_is_kept(self, tmp_path, caplog):

@@ -81,7 +81,9 @@ def test_workers_with_different_checkpoints_or_settings_are_rejected(tmp_path, m
         monkeypatch.setattr(Workers, "gather", lambda _, own: [values.append(own) or own, value])
 
     another_worker_has(2)
-    with pytest.raises(ValueError, match=r"newest step .* 0 in worker 0, 2 in worker 1.*shared"):
+    with pytest.raises(
+        ValueError, match=r"newest step .* 0 in worker 0, but 2 in worker 1.*shared"
+    ):
         trainer.initialize()
     another_worker_has(-1)
     for changes in ({}, {"seed": 5}):

@@ -35,7 +35,7 @@ def variables(name, **changes):
 class State:
     """Model, optimizer and input of a run; every value is the step.
 
-    States of the same name share their variables: the values are those of the last one.
+    All states with one name share their variables, which have the values of the newest state.
     """
 
     def __init__(self, name="run", **changes):
@@ -295,7 +295,9 @@ class TestDamage:
 
     def test_another_model_is_rejected(self, three):
         other = State(vocab_size=33)
-        with pytest.raises(ValueError, match=r"embeddings is \[31, 8\] in .*, \[33, 8\] in this"):
+        with pytest.raises(
+            ValueError, match=r"embeddings is \[31, 8\] in .*, but \[33, 8\] in this"
+        ):
             three.restore_newest(other.model, other.optimizer)
 
     def test_unavailable_storage_is_not_damage(self, three, blank, monkeypatch):

@@ -205,7 +205,7 @@ def _with_usual_names(files: _Files) -> str:
 
 
 def _compared(files: _Files, paths: Sequence[str], library: LibraryTokenizer) -> StoredTokenizer:
-    """Returns the files of this package if their ids of usual texts equal those of the library."""
+    """Returns the tokenizer of this package if it agrees with the library on common texts."""
     stored = files.stored(paths, library.rules)
     own = stored.load()
     assert own is not None
