@@ -208,7 +208,14 @@ class MultipleChoice(FineTuned):
         options: Iterable[Iterable[str]],
         labels: Iterable[int],
     ) -> dict[str, float]:
-        """Returns the scores of `run_race --do_eval`; for the arguments, see `fit`."""
+        """Returns the scores of `run_race --do_eval`.
+
+        Args:
+            questions: N questions.
+            contexts: N texts that the questions are about.
+            options: N lists of 2 to 26 texts.
+            labels: N indices of the correct options, from 0.
+        """
         return self._scores(self._examples(questions, contexts, options, labels))
 
     def _task(self) -> StoredTask:

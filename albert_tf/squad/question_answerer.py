@@ -218,9 +218,12 @@ class QuestionAnswerer(Answerer, FineTuned):
     def evaluate(
         self, questions: Iterable[str], contexts: Iterable[str], answers: Iterable[Any]
     ) -> dict[str, float]:
-        """Returns the scores of `run_squad --do_predict`; for the arguments, see `fit`.
+        """Returns the scores of `run_squad --do_predict`; for SQuAD 2.0, with the best threshold.
 
-        The scores of SQuAD 2.0 are those of the best threshold.
+        Args:
+            questions: N questions.
+            contexts: N texts that contain the answers.
+            answers: N answers; see `fit`.
         """
         return self._scores(self._examples(questions, contexts, answers))
 
