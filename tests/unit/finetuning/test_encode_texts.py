@@ -71,6 +71,6 @@ def test_invalid_input_is_rejected(model, tokenizer):
         (
             lambda: TextEncoder(AlbertEncoder(CONFIG.replace(vocab_size=31)), tokenizer),
             ValueError,
-            "31 in model.config, 1000 in tokenizer",
+            "31 in model.config, but 1000 in tokenizer",
         ),
     ])  # fmt: skip
