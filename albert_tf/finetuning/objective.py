@@ -56,6 +56,13 @@ class InMemoryTask(Objective, ABC):
         """Number of training examples."""
         return len(self.train.sequences) // self.sequences_per_example
 
+    @property
+    def mean_tokens(self) -> float | None:  # type: ignore[override]
+        """See `Objective`."""
+        if self.padding == "max":
+            return None
+        return float(self.train.sequences.lengths.mean() * self.sequences_per_example)
+
     def train_dataset(self, batch_size: int, seed: int, shard: Shard = WHOLE) -> tf.data.Dataset:
         """See `Objective`."""
         return training_batches(

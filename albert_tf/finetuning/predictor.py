@@ -37,10 +37,11 @@ class Predictor:
 
     The model is traced once for all shapes, or on a TPU once per padded length.
 
-    `compute`, by default the model, takes `input_ids`, `input_mask` and `segment_ids` and returns a
-    dictionary. `tokens_per_batch` limits the positions of a batch, with padding, on all replicas of
-    a process. `padding` is one of `data.sequences.PADDINGS`; on a TPU, "longest" becomes "buckets".
-    With `jit_compile`, XLA compiles the model once per length, except with "longest".
+    `compute`, by default the model, takes `input_ids`, `input_mask` and `segment_ids`, `training`
+    and `ops`, and returns a dictionary. `tokens_per_batch` limits the positions of a batch, with
+    padding, on all replicas of a process. `padding` is one of `data.sequences.PADDINGS`; on a TPU,
+    "longest" becomes "buckets". With `jit_compile`, XLA compiles the model once per length, except
+    with "longest".
     """
 
     def __init__(
@@ -167,11 +168,14 @@ class Predictor:
         values = tf.unstack(tf.slice(columns, [0, start, 0], [len(INPUTS), share, length]))
         return self._outputs(dict(zip(INPUTS, values, strict=True)))
 
-    def _outputs_of(self, features: Mapping[str, tf.Tensor], **ops: Ops) -> dict[str, tf.Tensor]:
+    def _outputs_of(
+        self, features: Mapping[str, tf.Tensor], ops: Ops | None = None
+    ) -> dict[str, tf.Tensor]:
         shares_traces = not (ops or self._compiles) and local_replicas(self.strategy) == 1
+        ops = ops or Ops(unpads=not self._compiles)
         token = BLOCK_TRACES.set({} if shares_traces else None)
         try:
-            outputs = self._compute(features, training=False, **ops)
+            outputs = self._compute(features, training=False, ops=ops)
         finally:
             BLOCK_TRACES.reset(token)
         return {name: tf.cast(outputs[name], tf.float32) for name in self.outputs}

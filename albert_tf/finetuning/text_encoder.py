@@ -16,6 +16,7 @@ from albert_tf.data.sequences import check_room
 from albert_tf.finetuning.predictor import new_predictor
 from albert_tf.finetuning.texts import text_examples, text_sequences
 from albert_tf.modeling.encoder import AlbertEncoder
+from albert_tf.modeling.layouts import Read
 from albert_tf.modeling.models import EncoderAndHead
 from albert_tf.modeling.ops import Ops
 from albert_tf.tokenization.base import Tokenizer
@@ -56,9 +57,11 @@ class TextEncoder:
         encoder = model.encoder if isinstance(model, EncoderAndHead) else model
 
         def encode(
-            features: Mapping[str, tf.Tensor], training: bool = False, **ops: Ops
+            features: Mapping[str, tf.Tensor], training: bool, ops: Ops
         ) -> dict[str, tf.Tensor]:
-            outputs = encoder(features, training=training, keras_mask=False, **ops)
+            is_token = tf.not_equal(features["input_mask"], 0)
+            read: Read = "first" if pooling == "pooled" else is_token
+            outputs = encoder(features, training=training, ops=ops, keras_mask=False, read=read)
             if pooling == "pooled":
                 return {_VECTORS: outputs["pooled_output"]}
             tokens = tf.cast(outputs["sequence_output"], tf.float32)

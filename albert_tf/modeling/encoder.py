@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextvars import ContextVar
+from functools import partial
 from typing import Any
 
 import keras
@@ -20,6 +21,7 @@ from albert_tf.modeling.layers import (
     register,
     split_seed,
 )
+from albert_tf.modeling.layouts import Read, is_selective
 from albert_tf.modeling.ops import PLAIN, Ops
 from albert_tf.modeling.parameter_sharing import BlockPlace, block_places, block_runs
 from albert_tf.modeling.rematerialization import Run, run_rematerialized
@@ -78,6 +80,7 @@ class AlbertEncoder(ConfiguredModel):
         output_attentions: bool = False,
         ops: Ops = PLAIN,
         keras_mask: bool = True,
+        read: Read = "all",
     ) -> dict[str, Any]:
         """Encodes a batch of token sequences.
 
@@ -97,6 +100,10 @@ class AlbertEncoder(ConfiguredModel):
             keras_mask: whether `sequence_output` has a Keras mask, which layers such as
                 `GlobalAveragePooling1D` use. In a row that contains only padding, nothing is
                 masked.
+            read: the positions whose `sequence_output` is needed: "all"; a bool [B, S], all others
+                are then arbitrary; "first", which returns [B, 1, H]; or the first and others,
+                int32 [B, P], which returns [B, 1 + P, H]. Ignored if hidden states or attention
+                probabilities are returned.
 
         Returns:
             A dictionary of float tensors: `pooled_output` [B, H] and `sequence_output` [B, S, H].
@@ -118,24 +125,32 @@ class AlbertEncoder(ConfiguredModel):
         embedding_seed, *block_seeds = split_seed(
             self._dropout_seed(training, dropout_seed), 1 + len(block_runs(self.config))
         )
-        embedded, words = self.embeddings(input_ids, tf.cast(segment_ids, tf.int32), embedding_seed)
+        if output_hidden_states or output_attentions:
+            read = "all"
+        selects = is_selective(read)
+        reads = [*[None] * (len(block_seeds) - 1), read if selects else None]
+        ops = ops.for_batch(attention_mask, read, self.config.num_attention_heads)
+        embedded, words = self.embeddings(
+            input_ids, tf.cast(segment_ids, tf.int32), embedding_seed, layout=ops.layout
+        )
         projection = self.embedding_projection
         x = embedded if projection is None else projection(embedded, ops=ops)
 
         if self.remat and training and not output_attentions:
-            encoder_outputs = run_rematerialized(x, self._runs(attention_mask, block_seeds, ops))
+            runs = self._runs(attention_mask, block_seeds, reads, ops)
+            encoder_outputs = run_rematerialized(x, runs)
         else:
             if output_attentions:
                 ops = ops.with_plain_attention()
             encoder_outputs, attention_probs = [], []
             traces = BLOCK_TRACES.get()
-            for block, seed in zip(self._blocks_in_order(), block_seeds, strict=True):
+            for block, seed, rows in zip(self._blocks_in_order(), block_seeds, reads, strict=True):
                 if traces is not None:
                     block = traces.setdefault(block, tf.function(block, autograph=False))
-                x, probabilities = block(x, attention_mask, seed, ops=ops)
+                x, probabilities = block(x, attention_mask, seed, ops=ops, read=rows)
                 encoder_outputs.append(x)
                 attention_probs.append(probabilities)
-        x = encoder_outputs[-1]
+        x = encoder_outputs[-1] if selects else ops.layout.read(encoder_outputs[-1], read)
         outputs = {"pooled_output": tf.tanh(self.pooler(x[:, 0], ops=ops)), "sequence_output": x}
         if output_hidden_states:
             outputs["encoder_outputs"] = encoder_outputs
@@ -143,7 +158,7 @@ class AlbertEncoder(ConfiguredModel):
             outputs["word_embedding_output"] = words
         if output_attentions:
             outputs["attention_probs"] = attention_probs
-        if keras_mask:
+        if keras_mask and not selects:
             attach_keras_mask(x, attention_mask)
         return outputs
 
@@ -164,13 +179,19 @@ class AlbertEncoder(ConfiguredModel):
         return list(blocks.values())
 
     def _runs(
-        self, attention_mask: tf.Tensor, seeds: Sequence[tf.Tensor | None], ops: Ops
+        self,
+        attention_mask: tf.Tensor,
+        seeds: Sequence[tf.Tensor | None],
+        reads: Sequence[Read | None],
+        ops: Ops,
     ) -> list[Run]:
-        of_block = {b: lambda *args, block=b: block(*args, ops=ops)[0] for b in self.blocks}
+        functions: dict[Any, Any] = {}
         runs = []
-        for block, seed in zip(self._blocks_in_order(), seeds, strict=True):
+        for block, seed, read in zip(self._blocks_in_order(), seeds, reads, strict=True):
             inputs = (attention_mask,) if seed is None else (attention_mask, seed)
-            runs.append(Run(of_block[block], inputs, block.weights))
+            compute = partial(_state, block, ops, read)
+            function = functions.setdefault((block, read is None), compute)
+            runs.append(Run(function, inputs, block.weights))
         return runs
 
     def _blocks_in_order(self) -> list[TransformerBlock]:
@@ -185,6 +206,10 @@ class AlbertEncoder(ConfiguredModel):
         if dropout_seed is None:
             dropout_seed = tf.cast(self.dropout_seeds.next(), tf.int32)
         return dropout_seed
+
+
+def _state(block: TransformerBlock, ops: Ops, read: Read | None, *inputs: tf.Tensor) -> tf.Tensor:
+    return block(*inputs, ops=ops, read=read)[0]
 
 
 def attach_keras_mask(states: tf.Tensor, input_mask: tf.Tensor) -> None:

@@ -20,7 +20,8 @@ from tensorflow.python.framework.config import is_op_determinism_enabled
 
 from albert_tf.config import FLOAT32, AlbertConfig
 from albert_tf.data.errors import UserError
-from albert_tf.modeling.ops import MASKED_SCORE, byte_threshold, on_tpu, random_bytes
+from albert_tf.modeling.layouts import on_tpu
+from albert_tf.modeling.ops import MASKED_SCORE, byte_threshold, random_bytes
 
 _MIN_CAPABILITY = (8, 0)
 _MAX_HEAD_SIZE = 128  # limit of cuDNN's backward kernel before Hopper; applied to all GPUs
@@ -46,8 +47,8 @@ class FusedAttention:
         self._is_required = is_required
         self._logged = ""
 
-    def takes(self, query: tf.Tensor) -> bool:
-        """Returns whether the shape of a query is known during tracing; logs the answer."""
+    def takes(self, query: tf.Tensor, key: tf.Tensor) -> bool:
+        """Returns whether the shapes are known during tracing, and equal; logs the former."""
         is_known = query.shape.is_fully_defined()
         if not is_known and self._is_required:
             raise UserError(
@@ -58,7 +59,7 @@ class FusedAttention:
         if name != self._logged:
             logging.debug("attention=%s", name)
         self._logged = name
-        return is_known
+        return is_known and query.shape == key.shape  # else only some positions are read
 
     def __call__(
         self,
@@ -108,8 +109,8 @@ class CompiledAttention:
     negative numbers, so that the mask needs no memory.
     """
 
-    def takes(self, query: tf.Tensor) -> bool:
-        """Returns True: sequences of any length are supported."""
+    def takes(self, query: tf.Tensor, key: tf.Tensor) -> bool:
+        """Returns True: all shapes are supported."""
         return True
 
     def __call__(

@@ -6,7 +6,8 @@ import tensorflow as tf
 
 from albert_tf.data.errors import UserError
 from albert_tf.modeling.layers import ConfigLike, ConfiguredLayer, Seed, register
-from albert_tf.modeling.ops import PLAIN, Ops, add_bias, as_float32, dropout, rows_of
+from albert_tf.modeling.layouts import rows_of
+from albert_tf.modeling.ops import PLAIN, Ops, add_bias, as_float32, dropout
 
 MASKED_LOGIT = -1e30  # score of masked positions; float16 cannot represent it
 

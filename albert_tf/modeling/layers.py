@@ -25,6 +25,7 @@ from keras.initializers import TruncatedNormal
 
 from albert_tf.config import EXACT_GELU, AlbertConfig
 from albert_tf.data.errors import UserError
+from albert_tf.modeling.layouts import PADDED, Padded, Read, factor_of, with_axes_of
 from albert_tf.modeling.ops import (
     PLAIN,
     Ops,
@@ -33,11 +34,8 @@ from albert_tf.modeling.ops import (
     dropout,
     embedding_lookup,
     exact_gelu,
-    factor_of,
     gelu,
     layer_norm,
-    with_axes_of,
-    with_shape_of,
 )
 
 ConfigLike: TypeAlias = AlbertConfig | dict[str, Any]  # a dictionary from a saved model
@@ -279,17 +277,23 @@ class FactorizedEmbedding(ConfiguredLayer):
         return embedding_lookup(table, ids)
 
     def call(
-        self, input_ids: tf.Tensor, segment_ids: tf.Tensor, dropout_seed: Seed = None
+        self,
+        input_ids: tf.Tensor,
+        segment_ids: tf.Tensor,
+        dropout_seed: Seed = None,
+        layout: Padded = PADDED,
     ) -> tuple[tf.Tensor, tf.Tensor]:
-        """Returns the embedding output and the word embeddings, float [B, S, E] each.
+        """Returns the embedding output and the word embeddings of all tokens.
+
+        They are float [B, S, E], or have another layout.
 
         Raises ValueError if S exceeds the position table. If S is unknown during tracing, running
         the graph raises `tf.errors.InvalidArgumentError` instead.
         """
         length = self._checked_length(input_ids)
-        words = self._look_up(self.word_embeddings, input_ids)
-        segments = self._look_up(self.token_type_embeddings, segment_ids)
-        positions = tf.convert_to_tensor(self.position_embeddings)[:length]
+        words = self._look_up(self.word_embeddings, layout.tokens(input_ids))
+        segments = self._look_up(self.token_type_embeddings, layout.tokens(segment_ids))
+        positions = layout.positions(tf.convert_to_tensor(self.position_embeddings)[:length])
         embedded = self.layer_norm(as_float32(words) + as_float32(segments) + as_float32(positions))
         return dropout(embedded, self.config.hidden_dropout_prob, dropout_seed), words
 
@@ -327,22 +331,27 @@ class SelfAttention(ConfiguredLayer):
         self.built = True
 
     def context(
-        self, x: tf.Tensor, attention_mask: tf.Tensor, dropout_seed: Seed, ops: Ops
+        self,
+        x: tf.Tensor,
+        attention_mask: tf.Tensor,
+        dropout_seed: Seed,
+        ops: Ops,
+        read: tf.Tensor,
     ) -> tuple[tf.Tensor, tf.Tensor | None]:
-        """Attends from every position of x, float [B, S, H], to the real tokens of its sequence.
+        """Attends from the vectors `read` to the real tokens of x in the sequence.
 
-        `attention_mask` is [B, S] of any number type; 1 = real token, 0 = padding. As in the
-        original, a row of zeros has the same effect as a row of ones. Returns the context before
-        the projection, float [B, S, H], or [B, S, N, D] for some layouts, see `with_shape_of`, and
-        the attention probabilities before dropout, float [B, N, S, S]. If `ops` has fused
-        attention, the probabilities are `None`.
+        x is float [B, S, H], or has another layout. `read` is x or [B, R, H]. `attention_mask` is
+        [B, S] of any number type; 1 = real token, 0 = padding. As in the original, a row of zeros
+        has the same effect as a row of ones. Returns the context before the projection, in the
+        shape of `read` or [B, R, N, D], and the attention probabilities before dropout, float
+        [B, N, R, S]. If `ops` has fused attention, the probabilities are `None`.
         """
         projections, scale = (self.query, self.key, self.value), self.config.head_size**-0.5
         heads = self.config.num_attention_heads
-        query, key, value = ops.project_heads(x, projections, scale, heads)
+        query, key, value = ops.project_heads(x, read, projections, scale, heads)
         rate = self.config.attention_probs_dropout_prob
         context, probabilities = ops.attend(query, key, value, attention_mask, rate, dropout_seed)
-        return with_shape_of(x, tf.transpose(context, [0, 2, 1, 3])), probabilities
+        return ops.layout.merge_heads(context, read), probabilities
 
 
 @register
@@ -387,13 +396,23 @@ class TransformerBlock(ConfiguredLayer):
         self.built = True
 
     def call(
-        self, x: tf.Tensor, attention_mask: tf.Tensor, dropout_seed: Seed = None, ops: Ops = PLAIN
+        self,
+        x: tf.Tensor,
+        attention_mask: tf.Tensor,
+        dropout_seed: Seed = None,
+        ops: Ops = PLAIN,
+        read: Read | None = None,
     ) -> tuple[tf.Tensor, tf.Tensor | None]:
-        """Maps float [B, S, H] to [B, S, H] and probabilities; see `SelfAttention.context`."""
+        """Maps float [B, S, H] to [B, S, H] and probabilities; see `SelfAttention.context`.
+
+        With `read`, only the vectors [B, R, H] of these positions are computed.
+        """
         seeds = split_seed(dropout_seed, 3)
         attention, feed_forward = self.attention, self.feed_forward
-        context, probabilities = attention.context(x, attention_mask, seeds[0], ops)
-        x = self._add(x, attention.output_projection, context, self.attention_norm, seeds[1], ops)
+        rows = x if read is None else ops.layout.read(x, read)
+        context, probabilities = attention.context(x, attention_mask, seeds[0], ops, rows)
+        norm = self.attention_norm
+        x = self._add(rows, attention.output_projection, context, norm, seeds[1], ops)
         hidden = feed_forward.intermediate(x, ops=ops)
         norm = self.feed_forward_norm
         x = self._add(x, feed_forward.output_projection, hidden, norm, seeds[2], ops)

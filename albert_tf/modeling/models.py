@@ -19,6 +19,7 @@ from albert_tf.modeling.heads import (
     SpanHead,
 )
 from albert_tf.modeling.layers import ConfigLike, Inputs, Seed, register
+from albert_tf.modeling.layouts import PADDED, Read
 from albert_tf.modeling.losses import HeadLoss
 from albert_tf.modeling.ops import PLAIN, Ops
 
@@ -61,6 +62,7 @@ class EncoderAndHead(ConfiguredModel):
                 dropout_seed = tf.cast(self.encoder.dropout_seeds.next(), tf.int32)
             head_seed = tf.random.experimental.stateless_fold_in(dropout_seed, _HEAD)
         encoder_inputs = _flatten_options(inputs) if self.input_rank == 3 else inputs
+        read = self._read(inputs)
         outputs = self.encoder(
             encoder_inputs,
             training=training,
@@ -69,8 +71,12 @@ class EncoderAndHead(ConfiguredModel):
             output_attentions=output_attentions,
             ops=ops,
             keras_mask=False,
+            read=read,
         )
-        scores = self._head_outputs(outputs, inputs, head_seed, ops)
+        states = outputs["sequence_output"]
+        if output_hidden_states or output_attentions:  # the states of all positions
+            states = PADDED.read(states, read)
+        scores = self._head_outputs({**outputs, "read": states}, inputs, head_seed, ops)
         if output_hidden_states:
             attach_keras_mask(outputs["sequence_output"], encoder_inputs["input_mask"])
             return {**outputs, **scores}
@@ -81,7 +87,13 @@ class EncoderAndHead(ConfiguredModel):
         del training
         return inputs
 
+    def _read(self, inputs: Tensors) -> Read:
+        """Returns the positions that the head reads, by default the first for the pooler."""
+        del inputs
+        return "first"
+
     def _head_outputs(self, outputs: Tensors, inputs: Tensors, seed: Seed, ops: Ops) -> Tensors:
+        """Maps the outputs of the encoder, and `read`, float [B, R, H], to scores."""
         raise NotImplementedError
 
     def default_loss(self) -> dict[str, HeadLoss]:
@@ -130,16 +142,15 @@ class AlbertForPretraining(EncoderAndHead):
             )
         self.built = True
 
-    def _head_outputs(self, outputs: Tensors, inputs: Tensors, seed: Seed, ops: Ops) -> Tensors:
+    def _read(self, inputs: Tensors) -> Read:
         positions = inputs.get("masked_lm_positions")
-        scores = {
-            "masked_lm_logits": self.masked_lm_head(
-                outputs["sequence_output"],
-                None if positions is None else tf.cast(positions, tf.int32),
-                self.encoder.embeddings.word_embeddings,
-                ops=ops,
-            )
-        }
+        return "all" if positions is None else tf.cast(positions, tf.int32)
+
+    def _head_outputs(self, outputs: Tensors, inputs: Tensors, seed: Seed, ops: Ops) -> Tensors:
+        states, words = outputs["read"], self.encoder.embeddings.word_embeddings
+        if inputs.get("masked_lm_positions") is not None:
+            states = states[:, 1:]
+        scores = {"masked_lm_logits": self.masked_lm_head(states, None, words, ops=ops)}
         if self.has_sentence_order_head:
             scores["sentence_order_logits"] = self.sentence_order_head(outputs["pooled_output"])
         return scores
@@ -331,8 +342,11 @@ class AlbertForTokenClassification(LabelModel):
     uses_pooler = False
     min_labels = 2
 
+    def _read(self, inputs: Tensors) -> Read:
+        return tf.not_equal(inputs["input_mask"], 0)
+
     def _head_outputs(self, outputs: Tensors, inputs: Tensors, seed: Seed, ops: Ops) -> Tensors:
-        return {"logits": self.classifier(outputs["sequence_output"], seed)}
+        return {"logits": self.classifier(outputs["read"], seed)}
 
 
 @register
@@ -414,8 +428,11 @@ class AlbertForQuestionAnswering(EncoderAndHead):
         self.span_head = SpanHead(self.config, name="span_head", dtype=self.dtype_policy)
         self.built = True
 
+    def _read(self, inputs: Tensors) -> Read:
+        return "all"  # as in the original, probabilities depend on the scores of padding
+
     def _head_outputs(self, outputs: Tensors, inputs: Tensors, seed: Seed, ops: Ops) -> Tensors:
-        logits = self.span_head(outputs["sequence_output"])
+        logits = self.span_head(outputs["read"])
         start_logits, end_logits = tf.unstack(logits, axis=-1)
         return {"start_logits": start_logits, "end_logits": end_logits}
 
@@ -494,8 +511,11 @@ class AlbertForQuestionAnsweringWithBeamSearch(EncoderAndHead):
             return _pad(inputs, max(self.start_n_top, self.end_n_top))
         return inputs
 
+    def _read(self, inputs: Tensors) -> Read:
+        return tf.not_equal(inputs["input_mask"], 0) | tf.equal(inputs["p_mask"], 0)
+
     def _head_outputs(self, outputs: Tensors, inputs: Tensors, seed: Seed, ops: Ops) -> Tensors:
-        states, p_mask = outputs["sequence_output"], inputs["p_mask"]
+        states, p_mask = outputs["read"], inputs["p_mask"]
         return self.span_head(states, p_mask, inputs.get("start_positions"), seed, ops=ops)
 
     def default_loss(self) -> dict[str, HeadLoss]:

@@ -17,6 +17,7 @@ step selects another one if it is faster on its device; see `ops_fused.py` and `
 
 from __future__ import annotations
 
+import copy
 import functools
 import math
 from collections.abc import Callable, Sequence
@@ -26,6 +27,15 @@ import keras
 import tensorflow as tf
 from tensorflow.compiler.tf2xla.python import xla
 from tensorflow.python.ops import control_flow_util
+
+from albert_tf.modeling.layouts import (
+    PADDED,
+    Read,
+    Unpadded,
+    factor_of,
+    on_tpu,
+    with_axes_of,
+)
 
 # gelu(x) = x * sigmoid(2u), u = sqrt(2 / pi) * (x + 0.044715 x^3)
 TWO_ROOT_TWO_OVER_PI = 1.5957691216057308
@@ -87,44 +97,6 @@ def exact_gelu(x: tf.Tensor) -> tf.Tensor:
 def add_bias(x: tf.Tensor, bias: Parameter) -> tf.Tensor:
     """Adds a bias [K] to x [..., K] in float32, and converts the sum to the dtype of x."""
     return tf.cast(as_float32(x) + as_float32(bias), x.dtype)
-
-
-def keeps_axes(x: tf.Tensor) -> bool:
-    """Returns whether projections multiply x without reshaping it to rows: on TPUs in bfloat16.
-
-    XLA selects the memory layouts. If projections merged axes, XLA would copy their results to
-    another layout for the products of attention heads.
-    """
-    return x.dtype == tf.bfloat16 and on_tpu()
-
-
-def rows_of(x: tf.Tensor) -> tf.Tensor:
-    """Reshapes [..., K] to [R, K]."""
-    return tf.reshape(x, [-1, x.shape[-1]])
-
-
-def factor_of(x: tf.Tensor) -> tf.Tensor:
-    """Returns x, [..., K], as the left factor of a product: [R, K], unless `keeps_axes(x)`."""
-    return x if x.shape.rank == 2 or keeps_axes(x) else rows_of(x)
-
-
-def with_axes_of(x: tf.Tensor, product: tf.Tensor) -> tf.Tensor:
-    """Reshapes a product of `factor_of(x)`, [R, K], to [..., K]."""
-    if x.shape.rank == 2 or keeps_axes(x):
-        return product
-    return tf.reshape(product, tf.concat([tf.shape(x)[:-1], [product.shape[-1]]], axis=0))
-
-
-def with_shape_of(x: tf.Tensor, values: tf.Tensor) -> tf.Tensor:
-    """Reshapes values to the shape of x, [B, S, H], unless `keeps_axes(x)`."""
-    return values if keeps_axes(x) else tf.reshape(values, tf.shape(x))
-
-
-def split_heads(x: tf.Tensor, heads: int) -> tf.Tensor:
-    """Reshapes [B, S, N * D] to [B, N, S, D]."""
-    batch, length = tf.unstack(tf.shape(x)[:2])
-    split = tf.reshape(x, [batch, length, heads, x.shape[-1] // heads])
-    return tf.transpose(split, [0, 2, 1, 3])
 
 
 @tf.custom_gradient
@@ -207,11 +179,6 @@ def _dropout_mask(x: tf.Tensor, threshold: int, seed: tf.Tensor) -> Callable[[],
     return unpack
 
 
-def on_tpu() -> bool:
-    """Returns whether the current strategy runs on a TPU."""
-    return isinstance(tf.distribute.get_strategy(), tf.distribute.TPUStrategy)
-
-
 def byte_threshold(rate: float) -> tuple[int, float]:
     """Returns the number of byte values that drop an entry, and the scale of the other entries.
 
@@ -271,8 +238,11 @@ def embedding_lookup(table: tf.Tensor, ids: tf.Tensor) -> tuple[tf.Tensor, Gradi
 class Attention(Protocol):
     """Attention of compiled training steps, which returns no probabilities."""
 
-    def takes(self, query: tf.Tensor) -> bool:
-        """Returns whether a query, [B, N, S, D], is supported; otherwise attention is plain."""
+    def takes(self, query: tf.Tensor, key: tf.Tensor) -> bool:
+        """Returns whether these shapes are supported; otherwise attention is plain.
+
+        The query is [B, N, R, D], the key [B, N, S, D].
+        """
         ...
 
     def __call__(
@@ -284,18 +254,31 @@ class Attention(Protocol):
         dropout_rate: float = 0.0,
         dropout_seed: tf.Tensor | None = None,
     ) -> tf.Tensor:
-        """Returns the context, float [B, N, S, D]."""
+        """Returns the context, float [B, N, R, D]."""
         ...
 
 
 class Ops:
     """The operations between matrix products, in plain TensorFlow.
 
-    `attention` replaces the plain attention. If it is `None`, attention is plain.
+    `attention` replaces the plain attention. If it is `None`, attention is plain. With `unpads`,
+    only attention computes padding, unless it is read; not for XLA, which needs static shapes.
     """
 
-    def __init__(self, attention: Attention | None = None) -> None:
+    layout = PADDED
+    rounds_up = False  # see `Unpadded`
+
+    def __init__(self, attention: Attention | None = None, *, unpads: bool = False) -> None:
         self.attention = attention
+        self.unpads = unpads
+
+    def for_batch(self, input_mask: tf.Tensor, read: Read, heads: int) -> Ops:
+        """Returns the same operations, with the layout for this batch; see `Unpadded`."""
+        if not self.unpads or (isinstance(read, str) and read == "all"):
+            return self
+        ops = copy.copy(self)
+        ops.layout = Unpadded(input_mask, read, heads, rounds_up=self.rounds_up)
+        return ops
 
     def with_plain_attention(self) -> Ops:
         """Returns the same operations with plain attention, which returns probabilities."""
@@ -306,12 +289,17 @@ class Ops:
         return function(*arguments)
 
     def project_heads(
-        self, x: tf.Tensor, projections: Sequence[Any], scale: float, heads: int
+        self, x: tf.Tensor, read: tf.Tensor, projections: Sequence[Any], scale: float, heads: int
     ) -> list[tf.Tensor]:
-        """Returns query * scale, key and value, [B, N, S, D], of x [B, S, H]."""
-        found = []
+        """Returns query * scale of `read`, and key and value of all tokens x.
+
+        x has the layout of this batch, and `read` is x or [B, R, H]. The results are [B, N, R, D]
+        and [B, N, S, D].
+        """
+        found: list[tf.Tensor] = []
         for projection, factor in zip(projections, (scale, 1.0, 1.0), strict=True):
-            product = with_shape_of(x, projection.product(factor_of(x)))
+            tokens = x if found else read
+            product = with_axes_of(tokens, projection.product(factor_of(tokens)))
             found.append(self.biased_heads(product, projection.bias, factor, heads))
         return found
 
@@ -320,9 +308,9 @@ class Ops:
         return gelu(add_bias(x, bias), exact)
 
     def biased_heads(self, x: tf.Tensor, bias: Parameter, scale: float, heads: int) -> tf.Tensor:
-        """Returns (x + bias) * scale, float [B, S, N * D], split into heads [B, N, S, D]."""
+        """Returns (x + bias) * scale, split into heads [B, N, R, D]; see `Padded.split_heads`."""
         biased = add_bias(x, bias)
-        return split_heads(biased * scale if scale != 1.0 else biased, heads)
+        return self.layout.split_heads(biased * scale if scale != 1.0 else biased, heads)
 
     def attend(
         self,
@@ -333,19 +321,19 @@ class Ops:
         rate: float,
         seed: tf.Tensor | None,
     ) -> tuple[tf.Tensor, tf.Tensor | None]:
-        """Returns the context, float [B, N, S, D], and the probabilities, [B, N, S, S] or `None`.
+        """Returns the context, float [B, N, R, D], and the probabilities, [B, N, R, S] or `None`.
 
-        Query, key and value are [B, N, S, D]. `attention_mask` [B, S] is 0 for padding. `rate` and
-        `seed` belong to the dropout of the probabilities.
+        The query is [B, N, R, D], key and value are [B, N, S, D]. `attention_mask` [B, S] is 0 for
+        padding. `rate` and `seed` belong to the dropout of the probabilities.
         """
-        if self.attention is not None and self.attention.takes(query):
+        if self.attention is not None and self.attention.takes(query, key):
             return self.attention(query, key, value, attention_mask, rate, seed), None
         scores = tf.matmul(query, key, transpose_b=True)
         probabilities = self.masked_softmax(scores, attention_mask)
         return tf.matmul(dropout(probabilities, rate, seed), value), probabilities
 
     def masked_softmax(self, scores: tf.Tensor, attention_mask: tf.Tensor) -> tf.Tensor:
-        """Returns the softmax of scores, float [B, N, S, T], over the keys, in their dtype.
+        """Returns the softmax of scores, float [B, N, R, T], over the keys, in their dtype.
 
         `MASKED_SCORE` is added to the scores of padding, which has 0 in `attention_mask` [B, T]. In
         half precision, only the rounded probabilities are stored for the backward pass.

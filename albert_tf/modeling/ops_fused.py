@@ -13,6 +13,7 @@ import keras
 import tensorflow as tf
 
 from albert_tf.config import AlbertConfig
+from albert_tf.modeling.layouts import PADDED
 from albert_tf.modeling.ops import (
     LAYER_NORM_EPSILON,
     Gradient,
@@ -23,23 +24,28 @@ from albert_tf.modeling.ops import (
     gelu_slope,
     lowered_scores,
     softmax_gradient,
-    split_heads,
 )
 
 # Operations are fused if the feed-forward activations of all layers have at least this number of
-# elements in a micro-batch. Fusion saves 20 ns of CPU time per element, so twenty micro-batches of
-# this size repay the compilation, which takes one to two seconds.
+# elements in a micro-batch. Fusion saves 3 to 20 ns of CPU time per element, and compilation takes
+# one to two seconds per shape. Batches of several lengths have about ten shapes.
 _MIN_ELEMENTS = 1 << 22
+_MIN_ELEMENTS_OF_SEVERAL_LENGTHS = 1 << 24
 
 
-def repays_compilation(config: AlbertConfig, num_tokens: int) -> bool:
-    """Returns whether fusion saves time for micro-batches of `num_tokens`, including padding."""
+def repays_compilation(
+    config: AlbertConfig, num_tokens: float, *, has_several_lengths: bool = False
+) -> bool:
+    """Returns whether fusion saves time for micro-batches of `num_tokens`."""
     runs = config.num_hidden_layers * config.inner_group_num
-    return num_tokens * config.intermediate_size * runs >= _MIN_ELEMENTS
+    least = _MIN_ELEMENTS_OF_SEVERAL_LENGTHS if has_several_lengths else _MIN_ELEMENTS
+    return num_tokens * config.intermediate_size * runs >= least
 
 
 class FusedOps(Ops):
     """See `Ops`. Each operation and each gradient is one compiled function."""
+
+    rounds_up = True
 
     def biased_gelu(self, x: tf.Tensor, bias: Parameter, exact: bool = False) -> tf.Tensor:
         """See `Ops`."""
@@ -48,6 +54,8 @@ class FusedOps(Ops):
 
     def biased_heads(self, x: tf.Tensor, bias: Parameter, scale: float, heads: int) -> tf.Tensor:
         """See `Ops`."""
+        if x.shape.rank == 2:
+            return super().biased_heads(x, bias, scale, heads)
         fused = _fused(_biased_heads, _biased_heads_gradient, scale, heads, num_stored=0)
         return fused(x, tf.convert_to_tensor(bias))
 
@@ -170,7 +178,7 @@ def _normalized(x: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
 
 @one_pass
 def _biased_heads(x: tf.Tensor, bias: tf.Tensor, scale: float, heads: int) -> tf.Tensor:
-    return split_heads(tf.cast((as_float32(x) + bias) * scale, x.dtype), heads)
+    return PADDED.split_heads(tf.cast((as_float32(x) + bias) * scale, x.dtype), heads)
 
 
 @one_pass

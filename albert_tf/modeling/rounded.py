@@ -21,7 +21,8 @@ from tensorflow.python.eager.context import function_executor_type
 from albert_tf.config import BFLOAT16
 from albert_tf.modeling.base import ConfiguredModel, lora_rank
 from albert_tf.modeling.layers import Projection
-from albert_tf.modeling.ops import PLAIN, as_float32, rows_of, with_axes_of
+from albert_tf.modeling.layouts import rows_of, with_axes_of
+from albert_tf.modeling.ops import PLAIN, as_float32
 from albert_tf.modeling.ops_fused import FusedOps, one_pass
 
 _BFLOAT16_FLAG = re.compile(r"\b(avx512_|amx_)?bf16\b")  # on Arm without prefix
@@ -39,24 +40,41 @@ class AnsweringOps(FusedOps):
         return one_pass(function)(*arguments)
 
     def project_heads(
-        self, x: tf.Tensor, projections: Sequence[Projection], scale: float, heads: int
+        self,
+        x: tf.Tensor,
+        read: tf.Tensor,
+        projections: Sequence[Projection],
+        scale: float,
+        heads: int,
     ) -> list[tf.Tensor]:
         """See `Ops`."""
         kernel, bias = self.joined[id(projections[0])]
+        if read is x:
+            return self._heads(x, kernel, bias, (scale, 1.0, 1.0), heads)
+        kernels, biases = (tf.split(v, [x.shape[-1], -1], axis=-1) for v in (kernel, bias))
+        query = self._heads(read, kernels[0], biases[0], (scale,), heads)
+        return query + self._heads(x, kernels[1], biases[1], (1.0, 1.0), heads)
+
+    def _heads(
+        self, x: tf.Tensor, kernel: tf.Tensor, bias: tf.Tensor, *how: Any
+    ) -> list[tf.Tensor]:
         product = with_axes_of(x, tf.matmul(rows_of(x), kernel))
-        return list(self.apply(_joined_heads, product, bias, scale, heads))
+        return list(self.apply(_joined_heads, product, bias, *how))
 
     def masked_softmax(self, scores: tf.Tensor, attention_mask: tf.Tensor) -> tf.Tensor:
         """See `Ops`."""
         return self.apply(PLAIN.masked_softmax, scores, attention_mask)
 
 
-def _joined_heads(x: tf.Tensor, bias: tf.Tensor, scale: float, heads: int) -> list[tf.Tensor]:
-    """Splits x + bias, [B, S, 3 * N * D], into query, key and value, [B, N, S, D] each."""
+def _joined_heads(
+    x: tf.Tensor, bias: tf.Tensor, scales: tuple[float, ...], heads: int
+) -> list[tf.Tensor]:
+    """Splits x + bias, [B, S, K * N * D], into K parts, [B, N, S, D], and multiplies by scales."""
     batch, length = tf.unstack(tf.shape(x)[:2])
-    split = tf.reshape(as_float32(x) + bias, [batch, length, 3, heads, x.shape[-1] // 3 // heads])
-    query, key, value = tf.unstack(tf.transpose(split, [2, 0, 3, 1, 4]))
-    return [tf.cast(values, x.dtype) for values in (query * scale, key, value)]
+    parts = len(scales)
+    shape = [batch, length, parts, heads, x.shape[-1] // (parts * heads)]
+    split = tf.unstack(tf.transpose(tf.reshape(as_float32(x) + bias, shape), [2, 0, 3, 1, 4]))
+    return [tf.cast(part * scale, x.dtype) for part, scale in zip(split, scales, strict=True)]
 
 
 class RoundedModel:

@@ -24,6 +24,7 @@ from albert_tf.checkpoints.model_directory import (
 from albert_tf.data.files import read_utf8, write_file
 from albert_tf.data.parallel import progress_bar
 from albert_tf.modeling.losses import means
+from albert_tf.modeling.ops import Ops
 from albert_tf.training.cluster import Workers
 from albert_tf.training.interruption import raise_if_interrupted
 from albert_tf.training.objective import EvaluatedObjective, Features
@@ -84,6 +85,7 @@ class Evaluator:
 
     def __post_init__(self) -> None:
         check_batch_size(local_replicas(self.strategy), self.batch_size, "`eval_batch_size`")
+        self._ops = Ops(unpads=not (self.jit_compile or is_tpu(self.strategy)))
         self._replica_sums: Callable[..., Mapping[str, Any]] = self._sums_of_replica
         if self.jit_compile and not is_tpu(self.strategy):  # TPUs compile everything
             compiled = tf.function(self._sums_of_replica, jit_compile=True, autograph=False)
@@ -139,7 +141,7 @@ class Evaluator:
         )
 
     def _sums_of_replica(self, features: Features) -> Mapping[str, Any]:
-        outputs = self.model(features, training=False)
+        outputs = self.model(features, training=False, ops=self._ops)
         return {**self.task.losses(outputs, features), **self.task.metrics(outputs, features)}
 
 

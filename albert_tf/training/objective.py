@@ -76,6 +76,8 @@ class Objective(Protocol):
 
     config: AlbertConfig
     max_seq_length: int
+    # Mean number of tokens of an example, if batches have several lengths.
+    mean_tokens: float | None = None
 
     # Units of variables by the original's names, see `AdamWeightDecay.units`. Others have unit 1.
     units: Mapping[str, float] = MappingProxyType({})

@@ -232,23 +232,25 @@ class TrainingStep:
             jit_compile=self._config.jit_compile,
         )
         if self._fuses():
-            return FusedOps(attention)
+            return FusedOps(attention, unpads=True)
         is_half = self.model.compute_dtype != FLOAT32
         is_efficient = is_tpu(self._strategy) or model_config.attention_probs_dropout_prob == 0.0
         if attention is None and self.compiles and is_half and is_efficient:
             attention = fused_attention.CompiledAttention()
-        return Ops(attention)
+        return Ops(attention, unpads=not self.compiles)
 
     def _fuses(self) -> bool:
         """Returns whether this is a large step on a CPU, for which fused operations are faster."""
         rows = self._config.train_batch_size // self._strategy.num_replicas_in_sync
         micro_rows = rows // self._config.gradient_accumulation_steps
+        mean = self._task.mean_tokens
+        tokens = micro_rows * (mean or self._task.max_seq_length)
         return (
             sys.platform == "linux"
             and device_type(self._strategy) == "CPU"
             and self.model.compute_dtype in (FLOAT32, BFLOAT16)
             and not self._config.jit_compile
-            and repays_compilation(self._task.config, micro_rows * self._task.max_seq_length)
+            and repays_compilation(self._task.config, tokens, has_several_lengths=mean is not None)
         )
 
     def _update(self, batch: Features, *stop_request: tf.Tensor) -> dict[str, Any]:

@@ -13,6 +13,7 @@ from albert_tf.checkpoints.loading import load_weights
 from albert_tf.config import AlbertConfig
 from albert_tf.modeling.losses import cross_entropy
 from albert_tf.modeling.models import AlbertForPretraining
+from albert_tf.modeling.ops import PLAIN, Ops
 from albert_tf.modeling.original_names import original_names
 from albert_tf.pretraining.task import PretrainingTask
 from albert_tf.tokenization.base import Tokenizer
@@ -157,11 +158,12 @@ def pretraining_gradients(
     task: PretrainingTask,
     features: dict[str, tf.Tensor],
     training: bool = False,
+    ops: Ops = PLAIN,
 ) -> dict[str, tf.Tensor]:
     """Returns d total_loss / d variable, by the original's names."""
     variables = original_names(model)
     with tf.GradientTape() as tape:
-        losses = task.losses(model(features, training=training), features)
+        losses = task.losses(model(features, training=training, ops=ops), features)
         loss = task.total_loss(losses)
     return dict(zip(variables, tape.gradient(loss, list(variables.values())), strict=True))
 

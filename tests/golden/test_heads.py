@@ -14,12 +14,14 @@ from albert_tf.finetuning import metrics
 from albert_tf.finetuning.metrics import per_example_losses, predictions, probabilities, scores
 from albert_tf.labels import Labels
 from albert_tf.modeling.models import position_mask
+from albert_tf.modeling.ops import PLAIN, Ops
 from albert_tf.modeling.original_names import original_names
 from albert_tf.multiple_choice.task import MultipleChoiceTask
 from albert_tf.squad.export import export_spans
 from albert_tf.squad.task import SquadTask
 from tests.golden.reference import DATA, INPUTS, assert_close, features_of, read_arrays, read_json
 from tests.serving import serialized
+from tests.unpadding import UnpaddingOps
 from tests.usual import usual
 
 LABELS = {
@@ -67,8 +69,15 @@ class Head:
         rows = read_json(self.folder / f"{self.prefix}variables.json")
         return [(row["name"], row["shape"]) for row in rows]
 
-    def loss(self):
-        return self.task.total_loss(self.task.losses(self.model(self.features), self.features))
+    def loss(self, ops=PLAIN, padding=0):
+        """Returns the loss; `padding` positions are added to each sequence."""
+        features = dict(self.features)
+        for name in {*INPUTS, "p_mask"} & features.keys():
+            values = features[name]
+            ends = [[0, 0]] * (values.shape.rank - 1) + [[0, padding]]
+            features[name] = tf.pad(values, ends, constant_values=int(name == "p_mask"))
+        outputs = self.model(features, ops=ops)
+        return self.task.total_loss(self.task.losses(outputs, features))
 
 
 class Classifier(Head):
@@ -115,20 +124,20 @@ class Squad(Head):
     def make_task(self):
         return SquadTask(self.config, self.version, max_seq_length=64)
 
-    def outputs(self, mode):
+    def outputs(self, mode, ops):
         """Returns our outputs and the recorded ones, of training or prediction."""
         recorded = self.arrays("outputs", f"{mode}/")
         recorded.pop("unique_ids", None)
         inputs = dict(self.features)
         if mode == "predict":
             del inputs["start_positions"], inputs["p_mask"]
-        outputs = self.model(inputs)
+        outputs = self.model(inputs, ops=ops)
         if self.version == 1:
             # Despite their names, these are raw scores.
             for side in ("start", "end"):
                 outputs[f"{side}_log_prob"] = outputs[f"{side}_logits"]
         if mode == "train":
-            outputs["total_loss"] = self.loss()
+            outputs["total_loss"] = self.loss(ops)
         return {name: outputs[name].numpy() for name in recorded}, recorded
 
 
@@ -155,13 +164,16 @@ def test_names_shapes_and_order_of_variables(name):
     assert trained <= {id(v) for v in variables.values()}
 
 
+@pytest.mark.parametrize("is_unpadded", [False, True])
 @pytest.mark.parametrize("name", HEADS)
-def test_gradients_equal_the_original(name):
-    head = head_named(name)
+def test_gradients_equal_the_original(name, is_unpadded):
+    head, ops = head_named(name), UnpaddingOps(unpads=is_unpadded)
     recorded = head.arrays("gradients")
     variables = original_names(head.model)
     with tf.GradientTape() as tape:
-        loss = head.loss()
+        # The other models have no more positions.
+        has_room = is_unpadded and isinstance(head, Classifier)
+        loss = head.loss(ops, padding=16 if has_room else 0)
     gradients = dict(zip(variables, tape.gradient(loss, list(variables.values())), strict=True))
     assert {n for n, gradient in gradients.items() if gradient is None} == head.not_trained
     assert recorded.keys() == gradients.keys() - head.not_trained
@@ -175,6 +187,8 @@ def test_gradients_equal_the_original(name):
     errors = [np.array(gradients[name]) - values for name, values in recorded.items()]
     norm = np.linalg.norm([np.linalg.norm(values) for values in recorded.values()])
     assert np.linalg.norm([np.linalg.norm(error) for error in errors]) <= 1e-5 * norm
+    if has_room:
+        ops.assert_removed(np.zeros(1))
 
 
 def assert_outputs(outputs, recorded):
@@ -184,11 +198,12 @@ def assert_outputs(outputs, recorded):
         assert_close(output, recorded[name], name=name)
 
 
+@pytest.mark.parametrize("is_unpadded", [False, True])
 @pytest.mark.parametrize("name", ["mrpc", "mnli", "sts-b"])
-def test_classifiers_equal_the_original(name):
-    head = head_named(name)
+def test_classifiers_equal_the_original(name, is_unpadded):
+    head, ops = head_named(name), Ops(unpads=is_unpadded)
     recorded, labels = head.arrays("outputs"), head.labels
-    logits = head.model(head.features)["logits"].numpy()
+    logits = head.model(head.features, ops=ops)["logits"].numpy()
     label_ids = head.features["label_ids"].numpy()
     # The original drops the axis of length one from the logits of a number.
     shape = recorded["logits"].shape
@@ -197,23 +212,24 @@ def test_classifiers_equal_the_original(name):
         "probabilities": probabilities(logits, labels),
         "predictions": predictions(logits, labels),
         "per_example_loss": per_example_losses(logits, label_ids, labels),
-        "loss": head.loss(),
+        "loss": head.loss(ops),
     }
     assert_outputs(outputs, recorded)
     if not labels.is_regression:
         np.testing.assert_array_equal(outputs["predictions"], recorded["predictions"])
 
 
-def test_multiple_choice_equals_the_original():
-    head = head_named("race")
+@pytest.mark.parametrize("is_unpadded", [False, True])
+def test_multiple_choice_equals_the_original(is_unpadded):
+    head, ops = head_named("race"), Ops(unpads=is_unpadded)
     recorded = head.arrays("outputs")
-    logits, labels = head.model(head.features)["logits"], head.features["label_ids"]
+    logits, labels = head.model(head.features, ops=ops)["logits"], head.features["label_ids"]
     outputs = {
         "logits": logits,
         "probabilities": tf.nn.softmax(logits),
         "predictions": tf.argmax(logits, axis=-1, output_type=tf.int32),
         "per_example_loss": tf.nn.sparse_softmax_cross_entropy_with_logits(labels, logits),
-        "loss": head.loss(),
+        "loss": head.loss(ops),
     }
     assert_outputs(outputs, recorded)
     np.testing.assert_array_equal(outputs["predictions"], recorded["predictions"])
@@ -221,14 +237,15 @@ def test_multiple_choice_equals_the_original():
         name: tf.reshape(head.features[name], [-1, LENGTH])
         for name in ("input_ids", "input_mask", "segment_ids")
     }
-    one_by_one = head.model(flat)["logits"]
+    one_by_one = head.model(flat, ops=ops)["logits"]
     assert_close(tf.reshape(one_by_one, [-1, CHOICES]), recorded["logits"])
 
 
 @pytest.mark.parametrize("name", ["squad1", "squad2"])
 @pytest.mark.parametrize("mode", ["predict", "train"])
-def test_question_answering_equals_the_original(name, mode):
-    ours, recorded = head_named(name).outputs(mode)
+@pytest.mark.parametrize("is_unpadded", [False, True])
+def test_question_answering_equals_the_original(name, mode, is_unpadded):
+    ours, recorded = head_named(name).outputs(mode, Ops(unpads=is_unpadded))
     assert recorded
     for key, values in recorded.items():
         assert ours[key].dtype == values.dtype, key

@@ -23,6 +23,7 @@ from tests.golden.reference import (
     read_arrays,
     read_json,
 )
+from tests.unpadding import UnpaddingOps
 
 # The attention of this block of config_5 is saturated: the largest entries of its query and key
 # gradients are 3e-4 to 9e-4, compared with a global norm of 42, so rounding errors are visible.
@@ -97,6 +98,13 @@ def test_gradients_equal_the_original(reference, model):
     assert_gradients_equal(gradients, reference)
 
 
+def test_gradients_without_padding_equal_the_original(reference, model):
+    ops = UnpaddingOps()
+    gradients = pretraining_gradients(model, reference.task, reference.inputs, ops=ops)
+    assert_gradients_equal(gradients, reference)
+    ops.assert_removed(reference.inputs["input_mask"])
+
+
 @SOME_CONFIGURATIONS
 def test_gradients_with_remat(reference):
     model = reference.model(hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
@@ -113,12 +121,14 @@ def test_one_hot_embeddings(reference):
     assert_gradients_equal(gradients, reference)
 
 
-def test_evaluation_equals_the_original(reference, model):
+@pytest.mark.parametrize("is_unpadded", [False, True])
+def test_evaluation_equals_the_original(reference, model, is_unpadded):
+    ops = UnpaddingOps(unpads=is_unpadded)
     arrays, recorded = reference.arrays("eval_batches"), reference.values("eval_metrics")
     task, batches, losses = reference.task, [], []
     for number in range(3):
         features = numbered(arrays, number)
-        outputs = model(features)
+        outputs = model(features, ops=ops)
         batches.append({**task.losses(outputs, features), **task.metrics(outputs, features)})
         losses.append(task.total_loss(batches[-1]))
     assert_close(losses, recorded["loss_of_each_batch"])
@@ -126,6 +136,8 @@ def test_evaluation_equals_the_original(reference, model):
     for name, value in results.items():
         np.testing.assert_allclose(value, recorded[name], rtol=1e-5, atol=0, err_msg=name)
     assert recorded.keys() == {*results, "loss_of_each_batch"}
+    if is_unpadded:
+        ops.assert_removed(arrays["batch_0/input_mask"])
 
 
 @pytest.mark.parametrize(

@@ -104,8 +104,8 @@ def test_query_key_and_value_are_one_product():
     _, half = make_models(num_hidden_layers=1, num_hidden_groups=1, inner_group_num=1)
     operations = traced(RoundedModel(half, 100)._outputs)
     assert sum(op.type == "BatchMatMulV2" for op in operations) == 2
-    # Embedding, query with key and value, output, two of the feed-forward part, pooler, head.
-    assert sum(op.type == "MatMul" for op in operations) == 7
+    # Embedding, query, key with value, output, two of the feed-forward part, pooler, head.
+    assert sum(op.type == "MatMul" for op in operations) == 8
 
 
 def test_casts_disappear():

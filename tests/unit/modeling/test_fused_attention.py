@@ -84,7 +84,7 @@ def outputs_and_gradients(attention, mask, *, in_encoder=False):
             features = {"input_ids": ids, "input_mask": mask}
             output = layer(features, training=True, ops=ops)["sequence_output"]
         else:
-            output = layer.output_projection(layer.context(inputs, mask, None, ops)[0])
+            output = layer.output_projection(layer.context(inputs, mask, None, ops, inputs)[0])
         return output, tape.gradient(output * factors, weights)
 
 
@@ -132,7 +132,7 @@ def test_dynamic_lengths_use_plain_attention_or_are_rejected():
     def run(attention):
         @tf.function(input_signature=[tf.TensorSpec([2, None, 12])], autograph=False)
         def attend(x):
-            return layer.context(x, tf.ones(tf.shape(x)[:2]), None, Ops(attention))
+            return layer.context(x, tf.ones(tf.shape(x)[:2]), None, Ops(attention), x)
 
         return attend.get_concrete_function().structured_outputs[1]
 

@@ -95,7 +95,7 @@ def test_embedding_rejects_more_tokens_than_positions():
 def test_returned_probabilities_have_no_dropout():
     layer, mask = SelfAttention(dropping_config()), tf.sequence_mask(REAL_TOKENS, LENGTH, tf.int32)
     x = tf.constant(np.random.default_rng(0).normal(size=(BATCH, LENGTH, 12)).astype(np.float32))
-    dropped, probabilities = layer.context(x, mask, SEED, PLAIN)
-    kept, expected = layer.context(x, mask, None, PLAIN)
+    dropped, probabilities = layer.context(x, mask, SEED, PLAIN, x)
+    kept, expected = layer.context(x, mask, None, PLAIN, x)
     np.testing.assert_array_equal(probabilities, expected)
     assert np.all(dropped != kept)
