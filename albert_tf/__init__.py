@@ -7,7 +7,7 @@ prepare data never import TensorFlow. `__init__.pyi` lists the names.
 import importlib
 from typing import Any
 
-from albert_tf.data.streams import import_quietly
+from albert_tf.data.streams import import_tensorflow
 from albert_tf.lazy_imports import register_keras_classes, stub_imports, wrap_import
 
 _MODULES = stub_imports(__file__)
@@ -24,5 +24,5 @@ def __dir__() -> list[str]:
     return sorted(__all__)
 
 
-wrap_import("tensorflow", import_quietly)
+wrap_import("tensorflow", import_tensorflow)
 register_keras_classes(_MODULES)

@@ -8,8 +8,10 @@ import signal
 import sys
 from pathlib import Path
 
-# Set before TensorFlow is imported, so that it does not log the features of the CPU.
+# Set before TensorFlow is imported, so that it does not log the features of the CPU, and uses
+# oneDNN as in commands.
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "1")
 os.environ.setdefault("CUDA_VISIBLE_DEVICES", "-1")
 
 import numpy as np

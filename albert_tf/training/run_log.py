@@ -1,6 +1,6 @@
 """The log of a run, in the terminal and in the output directory.
 
-The output directory contains `run_config.json` (settings, versions, devices, command line),
+The output directory contains `run_config.json` (settings, versions, devices, oneDNN, command line),
 `metrics.jsonl` (one JSON object per line), `tensorboard/` and `training_curves.png`. If a run
 resumes from a step, later records are removed.
 """
@@ -18,6 +18,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 from absl import logging
+from tensorflow.python.util._pywrap_util_port import IsMklEnabled  # there is no public API
 from tqdm import tqdm
 
 from albert_tf.checkpoints.facts import Meeting, changed_settings
@@ -117,6 +118,7 @@ class RunLog:
                 "keras": keras.__version__,
             },
             "devices": device_names(),
+            "onednn": IsMklEnabled(),
             "config": config,
         }
         write_file(self._path(RUN_CONFIG_FILE), json.dumps(content, indent=2, default=str) + "\n")

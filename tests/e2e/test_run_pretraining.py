@@ -1,6 +1,7 @@
 """The command `run_pretraining.py`: training, evaluation, both, and the files they write."""
 
 import json
+import os
 import re
 import shutil
 
@@ -73,6 +74,7 @@ class TestTraining:
         settings = json.loads((trained.output / "run_config.json").read_text())
         assert settings["config"]["trainer"]["train_batch_size"] == 6
         assert settings["config"]["sentence_loss"] == "sop"
+        assert settings["onednn"] == (os.environ["TF_ENABLE_ONEDNN_OPTS"] == "1")
 
     def test_restarting_a_finished_run_changes_nothing(self, trained):
         before = (trained.output / "model.ckpt-12.index").stat().st_mtime_ns

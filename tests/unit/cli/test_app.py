@@ -2,6 +2,7 @@
 
 import importlib.util
 import os
+import platform
 import signal
 import subprocess
 import sys
@@ -30,14 +31,16 @@ command(__name__, __doc__, Flags(Settings), run, **{options})
 """
 
 
-# A command that imports a stub of TensorFlow. Like TensorFlow, it writes before it reads its level.
+# A command that imports a stub of TensorFlow. Like TensorFlow, the stub writes before it reads its
+# variables, whose values the command prints.
 COMMAND = program_of("""
 import os, warnings
 from absl import logging
 
 def run(settings):
     import tensorflow
-    os.write(2, b"level %s\\n" % os.environ.get("TF_CPP_MIN_LOG_LEVEL", "none").encode())
+    for name in ("TF_CPP_MIN_LOG_LEVEL", "TF_ENABLE_ONEDNN_OPTS"):
+        os.write(2, f"{name}={os.environ.get(name)}\\n".encode())
     logging.warning("of another package")
     warnings.warn("of Python")
     logging.error("error of another package")
@@ -61,6 +64,7 @@ def run(settings):
 """,
     devices="all",
 )
+ONEDNN = f"TF_ENABLE_ONEDNN_OPTS={'1' if platform.machine() == 'x86_64' else None}"
 TENSORFLOW = 'import os\nos.write(2, b"WARNING: at its start\\n")\n'
 
 
@@ -76,7 +80,8 @@ def run_python(*arguments: object, **options: object) -> subprocess.CompletedPro
 
 def environment(**variables: str) -> dict[str, str]:
     """Returns environment variables of a user who has set only these variables."""
-    settings = ("TF_CPP_MIN_LOG_LEVEL", "CUDA_VISIBLE_DEVICES", "PYTHONWARNINGS")
+    settings = {"CUDA_VISIBLE_DEVICES", "PYTHONWARNINGS"}
+    settings |= {"TF_CPP_MIN_LOG_LEVEL", "TF_ENABLE_ONEDNN_OPTS"}
     kept = {name: value for name, value in os.environ.items() if name not in settings}
     return {**kept, "PYTHONPATH": str(ROOT), **variables}
 
@@ -113,15 +118,15 @@ def test_unwritable_output_is_a_one_line_error(tmp_path, unbuffered, output, tex
 @pytest.mark.parametrize(
     ("arguments", "variables", "shown", "hidden"),
     [
-        ([], {}, {"level 3"}, {"at its start", "warning: of another package", "of Python"}),
+        ([], {}, {"LEVEL=3", ONEDNN}, {"at its start", "warning: of another package", "of Python"}),
         (["--verbosity=1"], {},
-         {"level none", "at its start", "] of another package", "of Python"}, set()),
-        ([], {"TF_CPP_MIN_LOG_LEVEL": "2"},
-         {"level 3"}, {"at its start", "warning: of another package", "of Python"}),
-        ([], {"PYTHONWARNINGS": "default"}, {"level 3", "of Python"}, {"at its start"}),
+         {"LEVEL=None", ONEDNN, "at its start", "] of another package", "of Python"}, set()),
+        ([], {"TF_CPP_MIN_LOG_LEVEL": "2", "TF_ENABLE_ONEDNN_OPTS": "0"},
+         {"LEVEL=3", "OPTS=0"}, {"at its start", "warning: of another package", "of Python"}),
+        ([], {"PYTHONWARNINGS": "default"}, {"LEVEL=3", "of Python"}, {"at its start"}),
     ],
 )  # fmt: skip
-def test_logs_of_other_packages_are_hidden_by_default(
+def test_logs_are_hidden_and_onednn_is_enabled_by_default(
     tmp_path, arguments, variables, shown, hidden
 ):
     (tmp_path / "program.py").write_text(COMMAND)
@@ -131,6 +136,13 @@ def test_logs_of_other_packages_are_hidden_by_default(
     assert done.returncode == 0, done.stderr
     assert "error of another package" in done.stderr
     assert {text for text in shown | hidden if text in done.stderr} == shown
+
+
+def test_onednn_is_unchanged_if_tensorflow_was_imported_first(tmp_path):
+    (tmp_path / "tensorflow.py").write_text("")
+    code = "import tensorflow, albert_tf, os; print(os.environ.get('TF_ENABLE_ONEDNN_OPTS'))"
+    done = run_python("-c", code, cwd=tmp_path, env=environment())
+    assert (done.stdout, done.returncode) == ("None\n", 0)
 
 
 def test_output_of_an_aborted_import_is_shown(tmp_path):
@@ -163,7 +175,7 @@ def test_tensorflow_logs_errors_if_there_is_a_gpu(
     if given is not None:
         monkeypatch.setenv("TF_CPP_MIN_LOG_LEVEL", given)
     spec = importlib.util.spec_from_file_location("tensorflow", tmp_path / "tensorflow.py")
-    streams.import_quietly(spec.loader.exec_module, importlib.util.module_from_spec(spec))
+    streams.import_tensorflow(spec.loader.exec_module, importlib.util.module_from_spec(spec))
     assert os.environ["TF_CPP_MIN_LOG_LEVEL"] == level
 
 
