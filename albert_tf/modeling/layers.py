@@ -29,6 +29,7 @@ from albert_tf.modeling.layouts import PADDED, Padded, Read, factor_of, with_axe
 from albert_tf.modeling.ops import (
     PLAIN,
     Ops,
+    Parameter,
     add_bias,
     as_float32,
     dropout,
@@ -172,27 +173,29 @@ class Projection(SavedSettings, keras.layers.Layer):
 
     def call(self, x: tf.Tensor, ops: Ops = PLAIN) -> tf.Tensor:
         """Maps float [..., input_size] to float [..., output_size]."""
-        product = self.product(factor_of(x))
-        if self._activate in (gelu, exact_gelu):
-            activated = ops.biased_gelu(product, self.bias, self._activate is exact_gelu)
-        else:
-            # Not tf.nn.bias_add: on a CPU, its gradient sums the rows in bfloat16, which loses
-            # small summands.
-            activated = self._activate(ops.apply(add_bias, product, self.bias))
         # A reshape between product and activation would prevent TensorFlow from fusing them.
-        return with_axes_of(x, activated)
+        return with_axes_of(x, self.activated(self.product(factor_of(x)), self.bias, ops))
 
-    def product(self, x: tf.Tensor) -> tf.Tensor:
-        """Returns x W without the bias, for an x of `factor_of`.
+    def activated(self, product: tf.Tensor, bias: Parameter, ops: Ops) -> tf.Tensor:
+        """Returns activation(product + bias)."""
+        if self._activate in (gelu, exact_gelu):
+            return ops.biased_gelu(product, bias, self._activate is exact_gelu)
+        # Not tf.nn.bias_add: on a CPU, its gradient sums the rows in bfloat16, which loses small
+        # summands.
+        return self._activate(ops.apply(add_bias, product, bias))
+
+    def product(self, x: tf.Tensor, kernel: Parameter | None = None) -> tf.Tensor:
+        """Returns x W without the bias, for an x of `factor_of`. W is `kernel` if it is passed.
 
         Maps [R, input_size] to [R, output_size], and [B, S, input_size], or [B, S, N, D] with
         input_size = N * D, to [B, S, output_size].
         """
+        kernel = self.merged_kernel if kernel is None else kernel
         if x.shape.rank == 2:
-            return tf.matmul(x, self.merged_kernel)
+            return tf.matmul(x, kernel)
         if x.shape.rank == 3:
-            return tf.einsum("bsh,hk->bsk", x, self.merged_kernel)
-        return tf.einsum("bsnd,ndk->bsk", x, tf.reshape(self.merged_kernel, [*x.shape[2:], -1]))
+            return tf.einsum("bsh,hk->bsk", x, kernel)
+        return tf.einsum("bsnd,ndk->bsk", x, tf.reshape(kernel, [*x.shape[2:], -1]))
 
 
 @register
@@ -365,6 +368,16 @@ class FeedForward(ConfiguredLayer):
         self.output_projection = self._projection(F, H, "output")
         self.built = True
 
+    def product(self, x: tf.Tensor, ops: Ops) -> tf.Tensor:
+        """Maps x to the product of `Projection.product`, without the bias of the second one."""
+        first, second = self.intermediate, self.output_projection
+
+        def project(inner: tf.Tensor, bias: Parameter, kernel: Parameter) -> tf.Tensor:
+            return second.product(first.activated(inner, bias, ops), kernel)
+
+        inner = first.product(factor_of(x))
+        return ops.recomputed(project, inner, first.bias, second.merged_kernel)
+
 
 @register
 class TransformerBlock(ConfiguredLayer):
@@ -411,24 +424,24 @@ class TransformerBlock(ConfiguredLayer):
         attention, feed_forward = self.attention, self.feed_forward
         rows = x if read is None else ops.layout.read(x, read)
         context, probabilities = attention.context(x, attention_mask, seeds[0], ops, rows)
-        norm = self.attention_norm
-        x = self._add(rows, attention.output_projection, context, norm, seeds[1], ops)
-        hidden = feed_forward.intermediate(x, ops=ops)
-        norm = self.feed_forward_norm
-        x = self._add(x, feed_forward.output_projection, hidden, norm, seeds[2], ops)
-        return x, probabilities
+        projection = attention.output_projection
+        product = projection.product(factor_of(context))
+        x = self._add(rows, product, projection.bias, self.attention_norm, seeds[1], ops)
+        product, bias = feed_forward.product(x, ops), feed_forward.output_projection.bias
+        return self._add(x, product, bias, self.feed_forward_norm, seeds[2], ops), probabilities
 
     def _add(
         self,
         x: tf.Tensor,
-        projection: Projection,
-        inner: tf.Tensor,
+        product: tf.Tensor,
+        bias: keras.Variable,
         norm: LayerNorm,
         seed: Seed,
         ops: Ops,
     ) -> tf.Tensor:
-        """Returns norm(x + dropout(projection(inner))), float [B, S, H]."""
+        """Returns norm(x + dropout(product + bias)) in the shape of x."""
         rate = self.config.hidden_dropout_prob
         if seed is None or rate == 0.0:
-            return norm.of_sum(x, projection.product(factor_of(inner)), projection.bias, ops)
-        return norm(x + dropout(projection(inner, ops=ops), rate, seed))
+            return norm.of_sum(x, product, bias, ops)
+        projected = with_axes_of(x, ops.apply(add_bias, product, bias))
+        return norm(x + dropout(projected, rate, seed))

@@ -288,6 +288,10 @@ class Ops:
         """Returns `function(*arguments)`. The arguments are tensors, then hashable constants."""
         return function(*arguments)
 
+    def recomputed(self, function: Callable[..., tf.Tensor], *arguments: Parameter) -> tf.Tensor:
+        """Returns `function(*arguments)`. Large steps may recompute it for its gradient."""
+        return function(*arguments)
+
     def project_heads(
         self, x: tf.Tensor, read: tf.Tensor, projections: Sequence[Any], scale: float, heads: int
     ) -> list[tf.Tensor]:

