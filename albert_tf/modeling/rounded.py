@@ -48,33 +48,23 @@ class AnsweringOps(FusedOps):
         heads: int,
     ) -> list[tf.Tensor]:
         """See `Ops`."""
+        if read is not x:
+            return super().project_heads(x, read, projections, scale, heads)
         kernel, bias = self.joined[id(projections[0])]
-        if read is x:
-            return self._heads(x, kernel, bias, (scale, 1.0, 1.0), heads)
-        kernels, biases = (tf.split(v, [x.shape[-1], -1], axis=-1) for v in (kernel, bias))
-        query = self._heads(read, kernels[0], biases[0], (scale,), heads)
-        return query + self._heads(x, kernels[1], biases[1], (1.0, 1.0), heads)
-
-    def _heads(
-        self, x: tf.Tensor, kernel: tf.Tensor, bias: tf.Tensor, *how: Any
-    ) -> list[tf.Tensor]:
         product = with_axes_of(x, tf.matmul(rows_of(x), kernel))
-        return list(self.apply(_joined_heads, product, bias, *how))
+        return list(self.apply(_joined_heads, product, bias, scale, heads))
 
     def masked_softmax(self, scores: tf.Tensor, attention_mask: tf.Tensor) -> tf.Tensor:
         """See `Ops`."""
         return self.apply(PLAIN.masked_softmax, scores, attention_mask)
 
 
-def _joined_heads(
-    x: tf.Tensor, bias: tf.Tensor, scales: tuple[float, ...], heads: int
-) -> list[tf.Tensor]:
-    """Splits x + bias, [B, S, K * N * D], into K parts, [B, N, S, D], and multiplies by scales."""
+def _joined_heads(x: tf.Tensor, bias: tf.Tensor, scale: float, heads: int) -> list[tf.Tensor]:
+    """Splits x + bias, [B, S, 3 * N * D], into query, key and value, [B, N, S, D] each."""
     batch, length = tf.unstack(tf.shape(x)[:2])
-    parts = len(scales)
-    shape = [batch, length, parts, heads, x.shape[-1] // (parts * heads)]
-    split = tf.unstack(tf.transpose(tf.reshape(as_float32(x) + bias, shape), [2, 0, 3, 1, 4]))
-    return [tf.cast(part * scale, x.dtype) for part, scale in zip(split, scales, strict=True)]
+    split = tf.reshape(as_float32(x) + bias, [batch, length, 3, heads, x.shape[-1] // 3 // heads])
+    query, key, value = tf.unstack(tf.transpose(split, [2, 0, 3, 1, 4]))
+    return [tf.cast(values, x.dtype) for values in (query * scale, key, value)]
 
 
 class RoundedModel:
@@ -99,9 +89,8 @@ class RoundedModel:
             joined[id(parts[0])] = kernel, self._add([part.bias for part in parts], tf.float32)
         self._ops = AnsweringOps()
         self._ops.joined = joined
-        known = {id(variable) for _, sources in self._rounded for variable in sources}
         for v in model.variables:
-            if len(v.shape) == 2 and v.name not in _FLOAT32_TABLES and id(v) not in known:
+            if len(v.shape) == 2 and v.name not in _FLOAT32_TABLES:
                 self._scope.add_update((v, self._add([v])))
         variables = [variable for _, sources in self._rounded for variable in sources]
         # Returns the values without copying them.

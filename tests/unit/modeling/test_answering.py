@@ -101,11 +101,12 @@ def test_nothing_is_cast_between_products_and_no_weight_in_a_call(name, hidden_a
 
 
 def test_query_key_and_value_are_one_product():
-    _, half = make_models(num_hidden_layers=1, num_hidden_groups=1, inner_group_num=1)
+    _, half = make_models(num_hidden_layers=2, num_hidden_groups=1, inner_group_num=1)
     operations = traced(RoundedModel(half, 100)._outputs)
-    assert sum(op.type == "BatchMatMulV2" for op in operations) == 2
-    # Embedding, query, key with value, output, two of the feed-forward part, pooler, head.
-    assert sum(op.type == "MatMul" for op in operations) == 8
+    assert sum(op.type == "BatchMatMulV2" for op in operations) == 4
+    # Embedding, pooler, head; query with key and value, output, and two of the feed-forward part;
+    # in the last layer, the query of fewer vectors is another product than key and value.
+    assert sum(op.type == "MatMul" for op in operations) == 3 + 4 + 6
 
 
 def test_casts_disappear():
