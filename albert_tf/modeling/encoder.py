@@ -185,12 +185,11 @@ class AlbertEncoder(ConfiguredModel):
         reads: Sequence[Read | None],
         ops: Ops,
     ) -> list[Run]:
-        functions: dict[Any, Any] = {}
+        of_block = {block: partial(_state, block, ops, None) for block in self.blocks}
         runs = []
         for block, seed, read in zip(self._blocks_in_order(), seeds, reads, strict=True):
             inputs = (attention_mask,) if seed is None else (attention_mask, seed)
-            compute = partial(_state, block, ops, read)
-            function = functions.setdefault((block, read is None), compute)
+            function = of_block[block] if read is None else partial(_state, block, ops, read)
             runs.append(Run(function, inputs, block.weights))
         return runs
 
