@@ -59,7 +59,7 @@ class InMemoryTask(Objective, ABC):
     @property
     def mean_tokens(self) -> float | None:  # type: ignore[override]
         """See `Objective`."""
-        if self.padding == "max":
+        if self.padding == "max" or self.train is None:
             return None
         return float(self.train.sequences.lengths.mean() * self.sequences_per_example)
 
