@@ -512,7 +512,7 @@ class AlbertForQuestionAnsweringWithBeamSearch(EncoderAndHead):
         return inputs
 
     def _read(self, inputs: Tensors) -> Read:
-        return tf.not_equal(inputs["input_mask"], 0) | tf.equal(inputs["p_mask"], 0)
+        return tf.not_equal(inputs["input_mask"], 0) | ~tf.cast(inputs["p_mask"], tf.bool)
 
     def _head_outputs(self, outputs: Tensors, inputs: Tensors, seed: Seed, ops: Ops) -> Tensors:
         states, p_mask = outputs["read"], inputs["p_mask"]

@@ -53,9 +53,10 @@ def test_beams_do_not_depend_on_padding():
             assert_same_beams(alone, {name: outputs[name][row : row + 1] for name in BEAMS})
 
 
-def test_p_mask_can_be_passed():
+@pytest.mark.parametrize("dtype", ["int32", "bool"])
+def test_p_mask_can_be_passed(dtype):
     model = beam_model(start_n_top=1)
-    mask = np.ones([B, S], np.int32)
+    mask = np.ones([B, S], dtype)
     mask[range(B), [1, 2, 4, 3]] = 0
     inputs = span_inputs()
     outputs = model({**inputs, "p_mask": tf.constant(mask)})
