@@ -80,7 +80,7 @@ class Unpadded(Padded):
         if not isinstance(read, str):
             chosen = tf.one_hot(read, length, True, False) if is_selective(read) else read[:, None]
             is_token |= tf.reduce_any(chosen, axis=1)
-        is_token = tf.reshape(tf.cast(is_token, tf.int32), [-1])
+        is_token = tf.reshape(is_token, [-1])
         tokens = tf.cast(tf.where(is_token)[:, 0], tf.int32)
         size, count = batch * length, tf.size(tokens)
         multiple = 64 * (1 + size // 2048) if rounds_up else 8  # 64 rows, or 3% of all positions
@@ -88,7 +88,7 @@ class Unpadded(Padded):
         padding = tf.fill([rows - count], tf.argmin(is_token, output_type=tf.int32))
         # The place of each row in [B * S], and the row of each place in [T].
         self._places = tf.concat([tokens, padding], axis=0)
-        self._rows = tf.where(is_token == 1, tf.cumsum(is_token) - 1, rows - 1)
+        self._rows = tf.where(is_token, tf.cumsum(tf.cast(is_token, tf.int32)) - 1, rows - 1)
         # The same for the vectors of heads, in [B * N * S] and [T * N].
         head = tf.range(heads)
         sequence, position = self._places[:, None] // length, self._places[:, None] % length
@@ -108,9 +108,8 @@ class Unpadded(Padded):
         if not is_selective(read):
             rows = _permuted(x, self._rows, self._places)
             return tf.reshape(rows, [*self._shape, x.shape[-1]])
-        first = tf.range(self._shape[0])[:, None] * self._shape[1]
-        places = first if isinstance(read, str) else first + with_first(read)
-        return tf.gather(x, tf.gather(self._rows, places))
+        # Positions beyond the sequence fail, as in `Padded`, instead of selecting another sequence.
+        return tf.gather(x, super().read(tf.reshape(self._rows, self._shape), read))
 
     def split_heads(self, x: tf.Tensor, heads: int) -> tf.Tensor:
         """See `Padded`."""

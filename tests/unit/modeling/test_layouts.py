@@ -110,6 +110,16 @@ def test_padding_is_removed():
     ops.assert_removed(inputs["input_mask"])
 
 
+@pytest.mark.parametrize("ops", ["padded", "unpadded"])
+def test_positions_beyond_the_sequence_fail(ops):
+    model = AlbertForPretraining(small_config())
+    inputs = inputs_of([B, S], model.config.vocab_size)
+    inputs["masked_lm_positions"] = tf.fill([B, P], S)
+    # GPUs do not check indices.
+    with tf.device("CPU:0"), pytest.raises(tf.errors.InvalidArgumentError, match="indices"):
+        model(inputs, ops=OPS[ops])
+
+
 def test_everything_is_computed_for_hidden_states():
     model = AlbertForClassification(small_config(), K)
     inputs = inputs_of([B, S], model.config.vocab_size)
