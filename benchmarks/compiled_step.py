@@ -129,7 +129,7 @@ def export_evaluation(target: str, config: AlbertConfig, B: int, S: int, P: int)
     with _pretended_device(target, 1):
         task, strategy = _task(target, config, S, P), create_strategy("one_device")
         model = step.build_model(task.build_model, BFLOAT16, strategy)
-        evaluator = Evaluator(task, model, strategy, B)
+        evaluator = Evaluator(task, model, strategy, B, jit_compile=True)
         return _export(evaluator._sums_of_replica, random_batch(config, B, S, P))
 
 

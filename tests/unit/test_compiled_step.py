@@ -120,6 +120,11 @@ def test_evaluation_and_prediction_compile_for_a_tpu(export):
 
 
 @pytest.mark.slow
+def test_an_evaluation_can_be_compiled_for_a_gpu():
+    assert compiled_step.export_evaluation("h200", small_config(), B, S, P)
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("precision", ["float32", "bfloat16"])
 def test_a_bundle_runs_without_tensorflow(tmp_path, precision):
     bundle = tmp_path / "bundle"
