@@ -156,7 +156,8 @@ def onnx_model(model: keras.Model, quantization: str = NONE) -> onnx.ModelProto:
 
 def _outputs(graph: AlbertGraph, model: keras.Model, inputs: Sequence[str]) -> dict[str, Output]:
     """Returns the outputs by their names in the file."""
-    x = graph.encode(*inputs)
+    pools = isinstance(model, AlbertForClassification | AlbertForMultipleChoice)
+    x = graph.encode(*inputs, first_only=pools)
     tokens = (BATCH, SEQUENCE)
     match model:
         case AlbertEncoder():

@@ -160,19 +160,22 @@ class AlbertGraph(Graph):
         super().__init__(weights, quantization)
         self.config = config
 
-    def encode(self, ids: str, mask: str, segments: str) -> str:
-        """Returns the output of the last layer, float32 [B, S, H]."""
+    def encode(self, ids: str, mask: str, segments: str, *, first_only: bool = False) -> str:
+        """Returns the output of the last layer, float32 [B, S, H], or [B, 1, H] of the first."""
         shape = self.op("Shape", ids)
         mask, segments = (self.op("Reshape", x, shape) for x in (mask, segments))  # no broadcasting
         x = self._embed(ids, segments, shape)
         wide = self.op("Cast", self.op("Unsqueeze", mask, self.constant([1, 2])), to=1)
         padding = self.op("Sub", self.constant(1, np.float32), wide)
         lowered = self.op("Mul", padding, self.constant(MASKED_SCORE, np.float32), name="lowered")
-        for number, place in enumerate(block_runs(self.config), 1):
+        runs = block_runs(self.config)
+        for number, place in enumerate(runs, 1):
             self.scope = f"layer_{number}"
             scope = f"{TRANSFORMER_SCOPE}{place.scope}"
             attention = f"{scope}/attention_{place.attention}"
-            x = self.op("Add", x, self._attend(x, lowered, attention))
+            selects = first_only and number == len(runs)
+            context = self._attend(x, lowered, attention, selects)
+            x = self.op("Add", self._first(x, [0]) if selects else x, context)
             x = self.layer_norm(x, f"{scope}/{norm_name('attention', place.attention)}")
             inner = f"{scope}/ffn_{place.feed_forward}/intermediate"
             hidden = self.activate(self.linear(x, f"{inner}/dense"), self.config.hidden_act)
@@ -198,14 +201,15 @@ class AlbertGraph(Graph):
             x = self.linear(x, "bert/encoder/embedding_hidden_mapping_in")
         return x
 
-    def _attend(self, x: str, lowered: str, scope: str) -> str:
-        """Returns the projected context, float32 [B, S, H]."""
+    def _attend(self, x: str, lowered: str, scope: str, first_only: bool) -> str:
+        """Returns the projected context, float32 [B, S, H] or [B, 1, H]."""
         heads, size = self.config.num_attention_heads, self.config.head_size
         joint = self._joint_projection(x, scope)
+        query, *others = self.op("Split", joint, outputs=3, axis=-1, num_outputs=3)
         query, key, value = (
             self.op("Transpose", self.reshape(part, [0, 0, heads, size]), perm=order)
             for part, order in zip(
-                self.op("Split", joint, outputs=3, axis=-1, num_outputs=3),
+                (self._first(query, [0]) if first_only else query, *others),
                 ([0, 2, 1, 3], [0, 2, 3, 1], [0, 2, 1, 3]),
                 strict=True,
             )
@@ -325,6 +329,6 @@ class AlbertGraph(Graph):
         product = self.op("MatMul", hidden, self.weight("answer_class/dense_1/kernel"))
         return self.op("Squeeze", product, self.constant([-1]))
 
-    def _first(self, x: str) -> str:
-        """Returns the first position, [B, H]."""
-        return self.op("Gather", x, self.constant(0), axis=1)
+    def _first(self, x: str, position: int | list[int] = 0) -> str:
+        """Returns the first position, [B, H], or [B, 1, H] if `position` is [0]."""
+        return self.op("Gather", x, self.constant(position), axis=1)

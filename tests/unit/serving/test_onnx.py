@@ -121,6 +121,23 @@ def test_every_configuration_has_the_same_outputs(changes, tmp_path):
     assert_same_outputs("encoder", tmp_path, (3, 11), **changes)
 
 
+@pytest.mark.parametrize("name", ["classification", "choices", "tokens"])
+def test_the_last_layer_computes_only_the_first_token_of_classifiers(name):
+    file = onnx.shape_inference.infer_shapes(onnx_model(new_model(*MODELS[name])))
+    hidden = {
+        layer: [
+            value.type.tensor_type.shape.dim[1].dim_value
+            for value in file.graph.value_info
+            if value.name.startswith(layer)
+            and value.type.tensor_type.shape.dim[-1].dim_value == CONFIG.intermediate_size
+        ]
+        for layer in ("layer_1/", "layer_2/")
+    }
+    assert hidden["layer_1/"]
+    assert {*hidden["layer_1/"]} == {0}  # unknown
+    assert {*hidden["layer_2/"]} == {0 if name == "tokens" else 1}
+
+
 @pytest.mark.parametrize("quantization", ["none", "float16", "int8"])
 def test_weights_are_stored_once_in_their_type(quantization):
     model = new_model(AlbertForPretraining)
