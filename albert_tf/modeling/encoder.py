@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextvars import ContextVar
-from functools import partial
 from typing import Any
 
 import keras
@@ -185,11 +184,14 @@ class AlbertEncoder(ConfiguredModel):
         reads: Sequence[Read | None],
         ops: Ops,
     ) -> list[Run]:
-        of_block = {block: partial(_state, block, ops, None) for block in self.blocks}
+        def function_of(block: TransformerBlock, read: Read | None) -> Callable[..., tf.Tensor]:
+            return lambda *inputs: block(*inputs, ops=ops, read=read)[0]
+
+        of_block = {block: function_of(block, None) for block in self.blocks}
         runs = []
         for block, seed, read in zip(self._blocks_in_order(), seeds, reads, strict=True):
             inputs = (attention_mask,) if seed is None else (attention_mask, seed)
-            function = of_block[block] if read is None else partial(_state, block, ops, read)
+            function = of_block[block] if read is None else function_of(block, read)
             runs.append(Run(function, inputs, block.weights))
         return runs
 
@@ -205,10 +207,6 @@ class AlbertEncoder(ConfiguredModel):
         if dropout_seed is None:
             dropout_seed = tf.cast(self.dropout_seeds.next(), tf.int32)
         return dropout_seed
-
-
-def _state(block: TransformerBlock, ops: Ops, read: Read | None, *inputs: tf.Tensor) -> tf.Tensor:
-    return block(*inputs, ops=ops, read=read)[0]
 
 
 def attach_keras_mask(states: tf.Tensor, input_mask: tf.Tensor) -> None:

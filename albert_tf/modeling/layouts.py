@@ -22,11 +22,6 @@ def is_selective(read: Read) -> bool:
     return read == "first" if isinstance(read, str) else read.dtype != tf.bool
 
 
-def with_first(positions: tf.Tensor) -> tf.Tensor:
-    """Adds the first position to positions: [B, P] to int32 [B, 1 + P]."""
-    return tf.pad(tf.cast(positions, tf.int32), [[0, 0], [1, 0]])
-
-
 class Padded:
     """Tokens are stored as sequences, [B, S, ...], with padding."""
 
@@ -44,7 +39,7 @@ class Padded:
             return x
         if isinstance(read, str):
             return x[:, :1]
-        return tf.gather(x, with_first(read), batch_dims=1)
+        return tf.gather(x, tf.pad(read, [[0, 0], [1, 0]]), batch_dims=1)
 
     def split_heads(self, x: tf.Tensor, heads: int) -> tf.Tensor:
         """Maps tokens of this layout, or vectors that are read, [..., N * D], to [B, N, R, D]."""
