@@ -245,6 +245,8 @@ def start_job(library: str, kind: str, folder: str) -> tuple[float, ...]:
         python = FLAGS.peer_python
     paths = [str(root), os.environ.get("PYTHONPATH", "")]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths))}
+    if environment.get("TF_ENABLE_ONEDNN_OPTS") == "1":  # set by `import albert_tf`
+        del environment["TF_ENABLE_ONEDNN_OPTS"]
     start = time.perf_counter()
     done = subprocess.run(
         [python, "-P", __file__, *sys.argv[1:], f"--job={library},{kind},{folder}"],

@@ -43,6 +43,8 @@ class InMemoryTask(Objective, ABC):
         config.check_sequence_length(max_seq_length)
         self.config = config
         self.train = train
+        if train is not None:
+            self.mean_tokens = self.sequences_per_example * float(train.sequences.lengths.mean())
         self.max_seq_length = max_seq_length
         self.padding = padding
         self.use_one_hot_embeddings = use_one_hot_embeddings
@@ -55,13 +57,6 @@ class InMemoryTask(Objective, ABC):
     def num_examples(self) -> int:
         """Number of training examples."""
         return len(self.train.sequences) // self.sequences_per_example
-
-    @property
-    def mean_tokens(self) -> float | None:  # type: ignore[override]
-        """See `Objective`."""
-        if self.padding == "max" or self.train is None:
-            return None
-        return float(self.train.sequences.lengths.mean() * self.sequences_per_example)
 
     def train_dataset(self, batch_size: int, seed: int, shard: Shard = WHOLE) -> tf.data.Dataset:
         """See `Objective`."""

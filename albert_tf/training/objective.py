@@ -76,7 +76,7 @@ class Objective(Protocol):
 
     config: AlbertConfig
     max_seq_length: int
-    # Mean number of tokens of an example, if batches have several lengths.
+    # Mean number of tokens of an example, without padding, if it is known.
     mean_tokens: float | None = None
 
     # Units of variables by the original's names, see `AdamWeightDecay.units`. Others have unit 1.
