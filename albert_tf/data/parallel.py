@@ -12,7 +12,7 @@ import sys
 import threading
 import traceback
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sized
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
@@ -65,7 +65,9 @@ def hidden_progress(is_hidden: bool) -> Iterator[None]:
 
 
 def progress(items: Iterable[T], description: str, total: int | None = None) -> Iterable[T]:
-    """Yields the items, and shows a progress bar after three seconds."""
+    """Yields the items. After three seconds, shows a progress bar, unless there is one item."""
+    if isinstance(items, Sized) and len(items) == 1:  # a bar would add 2% to a short prediction
+        return items
     return progress_bar(items, description, total, leave=False, delay=_SECONDS_WITHOUT_BAR)
 
 

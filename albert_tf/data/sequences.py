@@ -84,6 +84,8 @@ class TokenSequences:
     @classmethod
     def concatenate(cls, parts: Sequence[TokenSequences]) -> TokenSequences:
         """Concatenates sets of sequences."""
+        if len(parts) == 1:
+            return parts[0]
         if not parts:
             return cls(np.zeros(0, np.int32), np.zeros(1, np.int64), np.zeros(0, np.int32))
         return cls(
