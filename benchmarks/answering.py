@@ -8,8 +8,8 @@ with random weights and the vocabulary of `mini`. All engines answer alternately
 the same number of threads, and the best round counts, because other programs can only add time. A
 single text is answered 20 times in a row, because the threads of some engines remain busy for some
 milliseconds after an answer.
-Time includes the tokenizer. For batches, texts are sorted by length, 32 per batch. Texts are
-truncated to 128 tokens.
+The single text has the median length. Time includes the tokenizer. For batches, texts are sorted by
+length, 32 per batch. Texts are truncated to 128 tokens.
 
 `openvino` needs the package of this name, and reads the float32 file. `transformers` and
 `transformers-bfloat16` need PyTorch.
@@ -116,9 +116,8 @@ def keras_engine(source: albert_tf.TextClassifier) -> Answer:
     )
 
 
-def engines(folder: str) -> dict[str, Answer]:
+def engines(folder: str, source: albert_tf.TextClassifier) -> dict[str, Answer]:
     """Returns the selected engines by name, and prints the sizes of their files."""
-    source = classifier("float32")
     found = {}
     for name in _ENGINES.value:
         kind, _, quantization = name.partition("-")
@@ -153,7 +152,8 @@ def main(arguments: Sequence[str]) -> None:
     lines = sorted(lines[: _MOST_TEXTS.value], key=len)
     texts = [tuple(line.split("\t")) for line in lines]
     with tempfile.TemporaryDirectory() as folder:
-        all_engines = engines(folder)
+        source = classifier("float32")
+        all_engines = engines(folder, source)
     answers = {name: in_batches(answer, texts) for name, answer in all_engines.items()}
     middle = [texts[len(texts) // 2]]
     many = best_seconds(
@@ -165,7 +165,8 @@ def main(arguments: Sequence[str]) -> None:
             best = best_seconds({name: lambda f=answer: f(middle)}, 20)[name]
             one[name] = min(best, one.get(name, best))
     first = next(iter(all_engines))
-    print("| engine | texts per second | ratio | ms for one text | ratio | same labels |")
+    tokens = padded(source, middle)["input_ids"].size
+    print(f"| engine | texts/s | ratio | ms for {tokens} tokens | ratio | same labels |")
     print("|---|---:|---:|---:|---:|---:|")
     for name in all_engines:
         same = (answers[name] == answers[first]).mean()
