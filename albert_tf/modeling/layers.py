@@ -1,7 +1,7 @@
 """The layers of ALBERT: embedding, attention, feed-forward, block.
 
-Axis letters: B batch, S sequence, T sequence (keys), E embedding, H hidden, N heads, D head size, F
-feed-forward, V vocabulary, P predictions.
+Axis letters: B batch, S sequence, R positions that are read, E embedding, H hidden, N heads, D head
+size, F feed-forward, V vocabulary, P predictions.
 
 Layers create their variables in the constructor, so weights can be loaded before the first call.
 Each variable corresponds to one variable of the original release.

@@ -337,9 +337,9 @@ class Ops:
         return tf.matmul(dropout(probabilities, rate, seed), value), probabilities
 
     def masked_softmax(self, scores: tf.Tensor, attention_mask: tf.Tensor) -> tf.Tensor:
-        """Returns the softmax of scores, float [B, N, R, T], over the keys, in their dtype.
+        """Returns the softmax of scores, float [B, N, R, S], over the keys, in their dtype.
 
-        `MASKED_SCORE` is added to the scores of padding, which has 0 in `attention_mask` [B, T]. In
+        `MASKED_SCORE` is added to the scores of padding, which has 0 in `attention_mask` [B, S]. In
         half precision, only the rounded probabilities are stored for the backward pass.
         """
         lowered = lowered_scores(scores, attention_mask)
@@ -363,5 +363,5 @@ PLAIN = Ops()
 
 
 def lowered_scores(scores: tf.Tensor, attention_mask: tf.Tensor) -> tf.Tensor:
-    """Returns what is added to the scores of each key, [B, T]."""
+    """Returns what is added to the scores of each key, [B, S]."""
     return (1.0 - tf.cast(attention_mask, as_float32(scores).dtype)) * MASKED_SCORE

@@ -59,8 +59,7 @@ class FusedOps(Ops):
                     again = [tf.identity(tensor) for tensor in stored]
                     tape.watch(again)
                     result = function(*again)
-                gradients: list[tf.Tensor | None] = tape.gradient(result, again, upstream)
-                return gradients
+                return list(tape.gradient(result, again, upstream))
 
             return function(*arguments), gradient
 
