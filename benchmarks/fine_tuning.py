@@ -5,9 +5,9 @@
     python -m benchmarks.fine_tuning --peers= --baseline=../other_clone
 
 A job reads examples and a pretrained model from files, tokenizes, trains, and saves a checkpoint
-with the state of the optimizer. Each job runs in a new process. The libraries alternate, and the
-table contains medians over the rounds. Examples per second and CPU time are those of the whole job
-with its compilation, but without the imports; "process" includes the imports. A ratio above 1 means
+with the state of the optimizer. Each job runs in a new process, and the libraries take turns. The
+table shows the median of all rounds. Examples per second and CPU time include compilation, but not
+imports; "process" includes imports. A ratio above 1 means
 that albert_tf is better. All libraries train in float32 with AdamW and the same learning rate and
 pad a batch to its longest sequence. They use one thread for each CPU on which the process may run.
 

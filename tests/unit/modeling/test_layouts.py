@@ -50,7 +50,7 @@ def inputs_of(shape, vocab_size):
 
 
 def loss_of(outputs, mask):
-    """Returns a sum of the outputs, in which those of padding count only if they are read."""
+    """Returns a weighted sum of the outputs, without those of padding that no loss uses."""
     terms = []
     for name, values in sorted(outputs.items()):
         weights = tf.random.stateless_normal(values.shape, [len(name), 3])
@@ -75,9 +75,8 @@ def model_and_expected(name):
     """Returns a model without dropout, its inputs, and the result if everything is computed."""
     build, shape = MODELS[name]
     model = build(small_config())
-    settings = {**model.get_config(), **{"dropout_prob": 0.0}}
     if hasattr(model, "dropout_prob"):
-        model = type(model).from_config(settings)
+        model = type(model).from_config({**model.get_config(), "dropout_prob": 0.0})
     for variable in model.trainable_variables:
         variable.assign(variable + tf.random.stateless_normal(variable.shape, [1, 2], stddev=0.1))
     inputs = inputs_of(shape, model.config.vocab_size)
@@ -108,6 +107,32 @@ def test_padding_is_removed():
     ops = UnpaddingOps()
     model(inputs, ops=ops)
     ops.assert_removed(inputs["input_mask"])
+
+
+class RowCountingOps(Ops):
+    """See `Ops`. Counts the rows of the feed-forward part of each layer."""
+
+    def __init__(self):
+        super().__init__()
+        self.rows = []
+
+    def recomputed(self, function, inner, *arguments):
+        self.rows.append(inner.shape[0])
+        return super().recomputed(function, inner, *arguments)
+
+
+@pytest.mark.parametrize(
+    ("name", "last"),
+    [("classification", B), ("pretraining", B * (1 + P)), ("choices", B * C), ("tokens", B * S)],
+)
+def test_the_last_layer_computes_only_what_is_read(name, last):
+    build, shape = MODELS[name]
+    model, ops = build(small_config()), RowCountingOps()
+    inputs = inputs_of(shape, model.config.vocab_size)
+    model(inputs, ops=ops)
+    *others, found = ops.rows
+    assert found == last
+    assert {*others} == {np.prod(shape)}
 
 
 @pytest.mark.parametrize("ops", ["padded", "unpadded"])

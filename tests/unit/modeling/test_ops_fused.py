@@ -34,6 +34,10 @@ FUNCTIONS = {
         lambda ops, x, bias: ops.biased_heads(x, bias, 0.3, N),
         lambda dtype: [draw(B, S, H, dtype=dtype), draw(H)],
     ),
+    "recomputed": (
+        lambda ops, x, bias: ops.recomputed(ops.biased_gelu, x, bias),
+        lambda dtype: [draw(B * S, F, dtype=dtype), draw(F)],
+    ),
     "masked_softmax": (
         lambda ops, scores: ops.masked_softmax(scores, MASK),
         lambda dtype: [draw(B, N, S, S, dtype=dtype)],
