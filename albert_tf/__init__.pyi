@@ -53,6 +53,8 @@ from albert_tf.tools.exports import export_litert as export_litert
 from albert_tf.tools.exports import export_onnx as export_onnx
 from albert_tf.tools.exports import export_saved_model as export_saved_model
 from albert_tf.tools.exports import inspect as inspect
+from albert_tf.tools.pretrain import pretrain as pretrain
+from albert_tf.tools.pretrain_settings import PretrainSettings as PretrainSettings
 from albert_tf.training.optimization import AdamWeightDecay as AdamWeightDecay
 from albert_tf.training.optimization import Lamb as Lamb
 from albert_tf.training.optimization import WarmupPolynomialDecay as WarmupPolynomialDecay

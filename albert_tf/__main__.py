@@ -14,6 +14,7 @@ from albert_tf.version import __version__
 
 NAME = "albert_tf"
 COMMANDS = {
+    "Everything": ("pretrain",),
     "Data": ("prepare_text", "train_sentencepiece", "create_pretraining_data"),
     "Training": (
         "run_pretraining",
@@ -34,7 +35,6 @@ COMMANDS = {
         "export_onnx",
     ),
     "Planning and comparing": ("check_accelerator", "run_ablations", "glue_results"),
-    "Getting started": ("demo",),
 }
 
 

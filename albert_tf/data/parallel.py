@@ -49,9 +49,10 @@ def progress_bar(*args: Any, hidden: bool = False, **kwargs: Any) -> tqdm:
     else:
         bar = tqdm
     # With `disable=None`, tqdm shows the bar only on a terminal.
-    hidden = hidden or _is_hidden.get()
-    disable = True if hidden else False if is_notebook else None
-    return bar(*args, **{"disable": disable, **kwargs})
+    kwargs = {"disable": False if is_notebook else None, **kwargs}
+    if hidden or _is_hidden.get():
+        kwargs["disable"] = True
+    return bar(*args, **kwargs)
 
 
 @contextmanager

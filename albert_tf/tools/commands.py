@@ -4,7 +4,6 @@ import json
 import math
 import os
 import re
-import shlex
 import signal
 import subprocess
 import sys
@@ -12,20 +11,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any
 
-from albert_tf.data.errors import UserError
 from albert_tf.data.files import file_exists, read_utf8, write_files
 from albert_tf.training.run_records import NUMBER, STEP
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1)
-
-
-def run(line: str) -> None:
-    """Prints and runs a command, given its name and flags. Raises `ValueError` if it fails."""
-    name, *arguments = shlex.split(line)
-    print(f"$ python -m albert_tf.cli.{name}", *map(shlex.quote, arguments), sep=" \\\n    ")
-    sys.stdout.flush()
-    if status := run_command(name, arguments):
-        raise UserError(f"the command {name} above ended with status {status}")
 
 
 def run_command(name: str, arguments: Sequence[str], log: IO[bytes] | None = None) -> int:

@@ -1,0 +1,173 @@
+"""Runs all stages from raw text to an exported model: `pretrain`.
+
+When a stage is complete, its settings and results are written to `finished/`, and later starts skip
+it. So a killed run continues with the stage that was interrupted.
+"""
+
+import json
+import os
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, nullcontext
+from typing import Any
+
+from absl import logging
+
+from albert_tf.checkpoints.facts import Meeting, changed_settings
+from albert_tf.checkpoints.model_directory import make_output_dir
+from albert_tf.config import AlbertConfig
+from albert_tf.data.errors import UserError
+from albert_tf.data.files import check_folder, file_exists, folder_names, read_utf8, write_file
+from albert_tf.data.log_file import collected_log, write_log_to
+from albert_tf.data.parallel import hidden_progress, progress_bar
+from albert_tf.tools.model_card import describe_plan, write_card
+from albert_tf.tools.pretrain_plan import comparable, extended_plan, few_layers, make_plan
+from albert_tf.tools.pretrain_settings import PretrainSettings
+from albert_tf.tools.pretrain_stages import TRAINING, Row, execute
+from albert_tf.training.cluster import cluster_from_environment
+from albert_tf.training.directory_lock import TRAINING as LOCK
+from albert_tf.training.directory_lock import locked
+from albert_tf.training.settings import JobResult, check_arguments
+
+_PLAN_FILE = "plan.json"
+_WAITING_SECONDS = 2.0  # between looks at the files of the first worker
+
+
+def pretrain(settings: PretrainSettings) -> JobResult:
+    """Trains a model on raw text, evaluates it on held-out text and exports it.
+
+    docs/own_language.md describes the stages and the files in `output_dir`. An interrupted run is
+    continued by its plan.
+
+    Returns:
+        The result of the evaluation. After a dry run, only `output_dir`.
+
+    Raises:
+        TypeError: `settings` is not a `PretrainSettings`.
+        ValueError: there is too little text or time, the text is damaged or in another script, or
+            the directory contains other files or a run with other settings.
+        OSError: a file cannot be read or written.
+    """
+    check_arguments(settings, PretrainSettings)
+    start, run, cluster = time.monotonic(), settings.output_dir, cluster_from_environment()
+    is_chief = cluster is None or cluster.index == 0
+    if cluster and len(cluster.workers) > 1 and not settings.num_train_steps:
+        raise UserError(
+            "Several workers need `num_train_steps`, because only one machine is measured."
+        )
+    check_folder(run)
+    with locked(run, LOCK, dry_run=settings.dry_run) if is_chief else nullcontext():
+        plan = _plan(settings, start) if is_chief else {}
+        if settings.dry_run:
+            print("\n".join(describe_plan(plan, "about ")))
+            return JobResult(run)
+        if is_chief:
+            make_output_dir(run)
+            _write_json(run, _PLAN_FILE, plan)
+            print("\n".join(describe_plan(plan)), flush=True)
+            config = AlbertConfig.from_dict(plan["config"])
+            config.to_json_file(os.path.join(run, "albert_config.json"))
+            few_layers(config).to_json_file(os.path.join(run, "few_layers.json"))
+        else:
+            plan = _wait_for(run, _PLAN_FILE, comparable(settings))
+        results = _run_stages(plan["stages"], settings, is_chief=is_chief)
+        evaluated = results["evaluation"]
+        if is_chief:
+            print("\n".join(write_card(run, plan, evaluated["scores"])))
+    return JobResult(run, evaluated["step"], evaluated["scores"])
+
+
+def _plan(settings: PretrainSettings, start: float) -> dict[str, Any]:
+    """Returns the plan in the directory, which more hours extend, or a new plan."""
+    run, wanted = settings.output_dir, comparable(settings)
+    if not (stored := _read_json(run, _PLAN_FILE)):
+        others = [name for name in folder_names(run) if not name.startswith(".")]
+        if others:
+            raise UserError(f"`output_dir` must be empty or a run of pretrain. It has {others[0]}.")
+        with _quiet():
+            return make_plan(settings, start)
+    known = stored["settings"]
+    more = {n for n in ("hours", "num_train_steps") if wanted.get(n, 0) > known.get(n, 0)}
+    names = {*known, *wanted} - more
+    sources = {f"the plan in {run}": known, "this run": wanted}
+    sources = {where: {n: facts.get(n) for n in names} for where, facts in sources.items()}
+    if changes := changed_settings(sources, Meeting.WORKERS):
+        raise UserError(f"{'; '.join(changes)}. Use the same settings, or a new `output_dir`.")
+    return extended_plan(stored, wanted)
+
+
+def _run_stages(
+    rows: list[Row], settings: PretrainSettings, *, is_chief: bool
+) -> dict[str, dict[str, Any]]:
+    """Runs the stages that are not complete. Returns the results of all stages by name."""
+    run, results = settings.output_dir, {}
+    devices = {n: v for n, v in settings.given().items() if n not in comparable(settings)}
+    total = sum(row["seconds"] for row in rows)
+    layout = "{percentage:3.0f}%  {desc}  {remaining} left"
+    interval = 0.5 if sys.stderr.isatty() else 30.0
+    with progress_bar(
+        total=total, bar_format=layout, smoothing=0, mininterval=interval, disable=not is_chief
+    ) as bar:
+        for number, row in enumerate(rows):
+            name = f"finished/{number:02d}-{row['command']}.json"
+            finished = _read_json(run, name)
+            end = sum(before["seconds"] for before in rows[: number + 1])
+            if not is_chief and row["command"] != TRAINING:
+                finished = _wait_for(run, name, row["settings"])
+            if finished.get("settings") == row["settings"]:
+                bar.initial += row["seconds"]  # not counted for the pace
+            else:
+                bar.set_description_str(row["name"])
+
+                def show(record: Mapping[str, Any], row: Row = row, end: float = end) -> None:
+                    part = 1 - record["step"] / row["settings"].get("num_train_steps", 1)
+                    accuracy = record.get("masked_lm_accuracy", 0)
+                    bar.set_description_str(f"{row['name']}, accuracy {accuracy:.1%}", False)
+                    bar.update(end - part * row["seconds"] - bar.n)
+
+                with _quiet(), _log_to(run, row):
+                    result = execute(row, run, devices, show)
+                finished = {"settings": row["settings"], "result": result}
+                if is_chief:
+                    _write_json(run, name, finished)
+            bar.update(end - bar.n)
+            results[row["name"]] = finished["result"]
+    return results
+
+
+def _read_json(run: str, name: str) -> dict[str, Any]:
+    path = os.path.join(run, name)
+    return json.loads(read_utf8(path)) if file_exists(path) else {}
+
+
+def _write_json(run: str, name: str, content: Mapping[str, Any]) -> None:
+    if content != _read_json(run, name):
+        write_file(os.path.join(run, name), json.dumps(content, indent=1) + "\n")
+
+
+def _wait_for(run: str, name: str, settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Waits until the first worker has written a file for these settings."""
+    while (found := _read_json(run, name)).get("settings") != settings:
+        time.sleep(_WAITING_SECONDS)
+    return found
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Context manager that shows only warnings and errors of a stage, unless --verbosity=1."""
+    level = logging.get_verbosity()
+    logging.set_verbosity(logging.WARNING if level == logging.INFO else level)
+    try:
+        with hidden_progress(True):
+            yield
+    finally:
+        logging.set_verbosity(level)
+
+
+@contextmanager
+def _log_to(run: str, row: Row) -> Iterator[None]:
+    """Context manager that appends the log of a stage to `log.txt`; a training has its own."""
+    with nullcontext() if row["command"] == TRAINING else collected_log():
+        yield
+        write_log_to(run)

@@ -1,0 +1,472 @@
+"""Plans of `pretrain`: the settings of all stages, for a text and a number of hours.
+
+A plan is decided once, so that it does not depend on the speed of later starts. The recipe is that
+of the bundled model mini (albert_tf/pretrained/mini/README.md).
+"""
+
+import math
+import os
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import islice
+from typing import Any, NamedTuple
+from unicodedata import name as character_name
+from unicodedata import normalize
+
+import tensorflow as tf
+
+from albert_tf.checkpoints.formats.choose import open_model
+from albert_tf.checkpoints.formats.huggingface import read_config
+from albert_tf.config import BFLOAT16, FLOAT32, AlbertConfig
+from albert_tf.data.errors import UserError
+from albert_tf.data.files import file_size, match_files
+from albert_tf.data.parallel import available_cores
+from albert_tf.pretraining.instances import ADJACENT, NONE, SOP
+from albert_tf.pretraining.raw_text import read_parts
+from albert_tf.pretraining.settings import (
+    PrepareTextSettings,
+    PretrainingDataSettings,
+    PretrainingSettings,
+    VocabularySettings,
+)
+from albert_tf.settings import settings_of
+from albert_tf.tools.pretrain_settings import PretrainSettings
+from albert_tf.tools.pretrain_stages import (
+    EXPORT,
+    PREPARE,
+    RECORDS,
+    RUN,
+    TRAINING,
+    VOCABULARY,
+    Row,
+    execute,
+)
+
+_LEAST_BYTES = 200_000
+_BYTES_PER_PIECE = 500
+_HELD_OUT_BYTES = 100_000  # at least 1% and at most 10% of the text
+_LARGE_BYTES = 500_000_000  # a tenth of this is enough for the steps with short sequences
+_SAMPLE_PARTS = 4  # of a megabyte
+_MOST_PASSES = 40  # over the text; mini was trained for 31
+_SENTENCE_ORDER_TOKENS = 1e9  # from which mini learned the order of sentences
+_MANY_CHARACTERS = {"ja": 20_000, "zh": 20_000}  # pieces
+_VOCABULARY_LINES = 1_000_000
+# Bytes per second: text and records on each core, a vocabulary on one core
+_SPEEDS = {PREPARE: 8e6, VOCABULARY: 1e6, RECORDS: 4e6}
+_FINISHING_SECONDS = 15.0  # of the evaluation, and of the export
+_NOMINAL_RATE = 5e10  # operations per second, if the speed is not measured
+
+# Hidden size, layers, heads, feed-forward size, pieces; and the number of tokens that mini can
+# process in the same time, from which on this size is better than the next smaller one.
+SHAPES: dict[str, tuple[int, int, int, int, int, float]] = {
+    "tiny": (128, 2, 2, 512, 8000, 0),
+    "mini": (384, 4, 6, 1536, 8000, 2e7),
+    "small": (512, 6, 8, 2048, 8000, 2e8),
+    "base_v2": (768, 12, 12, 3072, 30000, 4e9),
+}
+# Scripts of languages. The text of another language is not checked.
+_SCRIPTS = {
+    "LATIN": "ca cs cy da de en es et eu fi fr hr hu id it lt lv ms nl no pl pt ro sk sl sv tr vi",
+    **{"CYRILLIC": "be bg mk ru uk", "ARABIC": "ar fa ur", "DEVANAGARI": "hi mr ne", "GREEK": "el"},
+    **{"CJK": "zh", "HIRAGANA": "ja", "HANGUL": "ko", "HEBREW": "he", "THAI": "th"},
+}
+
+
+class Stage(NamedTuple):
+    """A stage of training. `warmup` is the part of the steps: 5 stands for a fifth."""
+
+    positions: int
+    tokens: int  # per step
+    steps: int
+    warmup: int
+    seconds: float = 0.0  # per step
+
+
+_SHORT = (Stage(16, 4096, 1500, 5), Stage(32, 4096, 900, 9), Stage(64, 4096, 1600, 16))
+_LAST = Stage(128, 8192, 2069, 14)
+_FEW_LAYERS, _FEW_LAYERS_UNTIL = 2, 32  # layers, positions
+# A model that has not learned to use neighbors in this stage learns little afterwards.
+_FIRST_STEPS = 600
+_RATE, _LAST_RATE, _CONTINUED_RATE = 5e-4, 8e-4, 3e-4  # for a hidden size of 384
+_MASKING = {"masked_lm_prob": 0.2, "ngram": 1, "do_whole_word_mask": False}
+# Settings of records that only the training uses, because its records are not masked.
+_OF_TRAINING = settings_of(PretrainingSettings).keys() - {"spm_model_file", "vocab_file"}
+
+
+def make_plan(settings: PretrainSettings, start: float) -> dict[str, Any]:
+    """Returns a plan, see `pretrain`. `start` is the time at which the command began.
+
+    Raises ValueError if there is too little text or time, or the text is in another script.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        return _Planner(settings, folder).plan(start)
+
+
+class _Planner:
+    """Decides the settings of all stages after a rehearsal on a sample of the text in `folder`."""
+
+    def __init__(self, settings: PretrainSettings, folder: str) -> None:
+        self.settings, self.given, self.folder = settings, settings.given(), folder
+        self.source = self.given.get("init_checkpoint")
+        stored = open_model(self.source) if self.source else None
+        is_english = settings.language.partition("-")[0] in ("en", "eng")
+        self.rules: dict[str, Any] = {"do_lower_case": is_english, "keep_accents": not is_english}
+        if stored:
+            self.rules |= {name: value for name, value in stored.rules.items() if value is not None}
+        self.rules |= {name: self.given[name] for name in self.rules if name in self.given}
+        names = ("spm_model_file", "vocab_file")
+        self.tokenizer = {name: self.given[name] for name in names if name in self.given}
+        self.grows = bool(stored and (self.tokenizer or "vocab_size" in self.given))
+        if stored and not self.grows:
+            file = os.path.abspath(stored.required_tokenizer.files[0])
+            self.tokenizer = {names[file.endswith(".txt")]: file}
+        self.initial = stored.required_config if stored else None
+        self.precision = self.given.get("precision") or fast_precision()
+        self.last = _LAST._replace(positions=settings.max_seq_length)
+
+    def plan(self, start: float) -> dict[str, Any]:
+        """Returns the plan."""
+        settings = self.settings
+        files, self.num_bytes, share = _sample(settings.text, self.folder)
+        if self.num_bytes < _LEAST_BYTES:
+            raise UserError(
+                f"`text` contains {self.num_bytes:,} bytes. Training needs at least "
+                f"{_LEAST_BYTES:,} bytes, and a useful model 50 MB or more."
+            )
+        self.pieces = self._vocab_size(settings.size if settings.size in SHAPES else "mini")
+        sample = ",".join(files), 10, int(share * self.num_bytes)
+        masked = _MASKING | {"max_predictions_per_seq": _predictions(_MASKING, self.last)}
+        for row in self._data_rows(*sample, [self.last], NONE)[:-1]:  # no held-out records
+            row["settings"] |= masked if row["command"] == RECORDS else {}
+            counts = execute(row, self.folder, self.given)
+            if row["command"] == PREPARE:
+                check_language(_head(self.folder), settings.language)
+        self.text_tokens = counts["text_tokens"] / share
+        parts = max(10, min(100, self.num_bytes // _HELD_OUT_BYTES))
+        whole = settings.text, parts, self.num_bytes
+        seconds = sum(r["seconds"] for r in self._data_rows(*whole, [*_SHORT, self.last], NONE))
+        passed = time.monotonic() - start + seconds + 2 * _FINISHING_SECONDS
+        budget = settings.hours * 3600 - passed
+        if budget <= 0 and not settings.num_train_steps:
+            raise UserError(
+                f"`hours`={settings.hours:g} is too short. Without the training, the command "
+                f"takes about {passed / 3600:.2g} hours."
+            )
+        size = self._size(budget)
+        config = self._config(size)
+        self.pieces = config.vocab_size
+        stages = self._stages(config, budget)
+        tokens = [stage.steps * stage.tokens for stage in stages]
+        is_large = tokens[-1] >= _SENTENCE_ORDER_TOKENS
+        loss = self.given.get("sentence_loss") or (SOP if is_large else NONE)
+        rows = self._data_rows(*whole, stages, loss)
+        return {
+            "settings": comparable(settings),
+            "size": size,
+            "config": config.to_dict(),
+            "text": {"bytes": self.num_bytes, "tokens": round(self.text_tokens), "parts": parts},
+            "tokens": sum(tokens),
+            "stages": rows + self._training_rows(config, stages, loss),
+        }
+
+    def _given_to(self, kind: type, omitted: Iterable[str] = ()) -> dict[str, Any]:
+        names = settings_of(kind).keys() - {*omitted}
+        return {name: value for name, value in self.given.items() if name in names}
+
+    def _vocab_size(self, size: str = "mini") -> int:
+        """Returns the number of pieces of a model, or fewer for a small text."""
+        most = _MANY_CHARACTERS.get(self.settings.language[:2], SHAPES[size][4])
+        small = max(400, self.num_bytes // _BYTES_PER_PIECE)
+        return int(self.given.get("vocab_size") or min(most, small))
+
+    def _config(self, size: str) -> AlbertConfig:
+        positions = self.settings.max_seq_length
+        if self.initial:
+            positions = max(positions, self.initial.max_position_embeddings)
+            pieces = self._vocab_size() if self.grows else self.initial.vocab_size
+            return self.initial.replace(max_position_embeddings=positions, vocab_size=pieces)
+        if path := self.given.get("albert_config_file"):
+            return read_config(path)
+        hidden, layers, heads, feed_forward, *_ = SHAPES[size]
+        return AlbertConfig(
+            vocab_size=self._vocab_size(size),
+            hidden_size=hidden,
+            num_hidden_layers=layers,
+            num_attention_heads=heads,
+            intermediate_size=feed_forward,
+            max_position_embeddings=positions,
+            initializer_range=0.05 if hidden < 768 else 0.02,
+        )
+
+    def _size(self, budget: float) -> str:
+        """Returns the name of the size."""
+        if self.source or "albert_config_file" in self.given:
+            return "given"
+        if self.settings.size != "auto":
+            return self.settings.size
+        steps = self.settings.num_train_steps
+        tokens = steps * self.last.tokens if steps else budget * self._rate(self._config("mini"))
+        possible = min(tokens, _MOST_PASSES * self.text_tokens)
+        return [name for name, (*_, least) in SHAPES.items() if least <= possible][-1]
+
+    def _rate(self, config: AlbertConfig) -> float:
+        """Returns the number of tokens per second in the last stage, from a short training."""
+        stage = self.last._replace(steps=4, seconds=1.0)
+        row, *_ = self._training_rows(config, [stage], NONE)
+        run = os.path.join(self.folder, f"{config.hidden_size}-{stage.tokens}")
+        config.to_json_file(os.path.join(run, "albert_config.json"))
+        records = f"{self.folder}/records/{stage.positions}.tfrecord-*"
+        row["settings"] |= {"input_file": records, "log_steps": 2}
+        for name in (*_MASKING, *self.tokenizer, "init_checkpoint", "grow_init_checkpoint"):
+            del row["settings"][name]
+        return float(execute(row, run, self.given)["rate"]) * stage.positions
+
+    def _stages(self, config: AlbertConfig, budget: float) -> list[Stage]:
+        """Divides the steps, or the time, among the stages.
+
+        With little time, all stages of the recipe are shortened by the same factor. With more time,
+        the last stage becomes longer.
+        """
+        steps, last = self.settings.num_train_steps, self.last
+        if batch := self.given.get("train_batch_size"):
+            self.last = last = last._replace(tokens=batch * last.positions)
+        rate = _NOMINAL_RATE / _operations(config, last) if steps else self._rate(config)
+        # mini: 64 sequences per step with 17 million tokens, 512 with 1,630 million
+        doublings = min(3, round(math.log2(max(1, budget * rate / 17e6)) / 2))
+        if doublings > 0 and not (steps or batch):
+            self.last = last = last._replace(tokens=last.tokens << doublings)
+            rate = self._rate(config)
+        rows = [stage for stage in _SHORT if stage.positions < last.positions and not self.source]
+        stages, whole = [], _operations(config, last)
+        for stage in (*rows, last):
+            share = _operations(self._layers(config, stage), stage) / whole
+            stages.append(stage._replace(seconds=stage.tokens / rate * share))
+        costs = [1.0 if steps else stage.seconds for stage in stages]
+        left = float(steps or budget)
+        factor = min(1.0, left / sum(c * s.steps for c, s in zip(costs, stages, strict=True)))
+        for number, (cost, stage) in enumerate(zip(costs, stages, strict=True)):
+            wanted = factor * stage.steps
+            if number == 0:
+                wanted = max(wanted, min(_FIRST_STEPS, left / cost / 2))
+            if number == len(rows):
+                wanted = left / cost
+            stages[number] = stage._replace(steps=max(1, int(wanted)))
+            left -= cost * stages[number].steps
+        return stages
+
+    def _layers(self, config: AlbertConfig, stage: Stage) -> AlbertConfig:
+        return few_layers(config) if stage.positions <= _FEW_LAYERS_UNTIL else config
+
+    def _data_rows(
+        self, text: str, parts: int, num_bytes: int, stages: Sequence[Stage], loss: str
+    ) -> list[Row]:
+        """Returns the stages before the training; every `parts`-th document is held out."""
+        language = self.settings.language
+        planned: dict[str, Any] = {"input_file": text}
+        planned |= {"output_file": f"{RUN}/text/part@{parts}.txt"}
+        planned |= {"language": language, "drop_duplicates": True}
+        per_second = {n: v * (n == VOCABULARY or available_cores()) for n, v in _SPEEDS.items()}
+        seconds = {name: 1 + num_bytes / value for name, value in per_second.items()}
+        planned |= self._given_to(PrepareTextSettings)
+        rows = [_row("text", PREPARE, seconds[PREPARE], planned)]
+        prepared, prefix = f"{RUN}/text/part-*", f"{RUN}/vocabulary/pieces"
+        tokenizer = self.tokenizer or {"spm_model_file": f"{prefix}.model"}
+        if not self.tokenizer or tokenizer["spm_model_file"].startswith(RUN):
+            planned = {"input_file": prepared, "model_prefix": prefix, **self.rules}
+            planned |= {"vocab_size": min(self.pieces, max(300, num_bytes // _BYTES_PER_PIECE))}
+            planned |= {"input_sentence_size": _VOCABULARY_LINES}
+            if language[:2] in _MANY_CHARACTERS:
+                planned["character_coverage"] = 0.9995
+            planned |= self._given_to(VocabularySettings, ("vocab_size",))
+            rows.append(_row("vocabulary", VOCABULARY, seconds[VOCABULARY], planned))
+        self.tokenizer = tokenizer
+        held_out = stages[-1]._replace(steps=0)
+        for stage in (*stages, held_out):
+            length, is_last = stage.positions, stage.positions == stages[-1].positions
+            planned = {"max_seq_length": length, "sentence_loss": loss if is_last else NONE}
+            planned |= {"sentence_pairs": ADJACENT, "short_seq_prob": 0.0, "dupe_factor": 1}
+            planned |= {"masked_lm_prob": 0.0, **tokenizer, **self.rules}
+            planned |= self._given_to(PretrainingDataSettings, {*_OF_TRAINING, *tokenizer})
+            name, files, share = str(length), prepared, 1.0
+            if stage is held_out:
+                name, files, share = "heldout", f"{RUN}/text/heldout.txt", 1 / parts
+            elif num_bytes > _LARGE_BYTES and not is_last:
+                files, share = f"{RUN}/text/part-0000?-*", 0.1
+            output = f"{RUN}/records/{name}.tfrecord" + "@8" * (stage is not held_out)
+            planned |= {"input_file": files, "output_file": output}
+            rows.append(_row(f"records {name}", RECORDS, share * seconds[RECORDS], planned))
+        return rows
+
+    def _training_rows(self, config: AlbertConfig, stages: Sequence[Stage], loss: str) -> list[Row]:
+        """Returns the stages from the first training step to the exported model."""
+        rows: list[Row] = []
+        initial = {"init_checkpoint": self.source, "grow_init_checkpoint": self.grows}
+        for number, stage in enumerate(stages, start=1):
+            length, is_last = stage.positions, number == len(stages)
+            rate = (_LAST_RATE if is_last else _RATE) * 384 / config.hidden_size
+            if is_last:
+                rate *= (stage.tokens / _LAST.tokens) ** 0.2
+            is_short = length <= _FEW_LAYERS_UNTIL and not is_last
+            steps = stage.steps
+            planned = {
+                "input_file": f"{RUN}/records/{length}.tfrecord-*",
+                "output_dir": f"{RUN}/training/{number}",
+                "albert_config_file": f"{RUN}/{'few_layers' if is_short else 'albert_config'}.json",
+                **initial,
+                **self.tokenizer,
+                **_MASKING,
+                "sentence_loss": loss if is_last else NONE,
+                "allow_partial_checkpoint": is_last and loss != NONE,
+                "train_batch_size": stage.tokens // length,
+                "num_train_steps": steps,
+                "num_warmup_steps": steps // stage.warmup,
+                "optimizer": "adamw",
+                "learning_rate": float(f"{_CONTINUED_RATE if self.source else rate:.2g}"),
+                "poly_power": float(is_last),
+                "num_decay_steps": max(1, steps // 4) if is_last else None,
+                "precision": self.precision,
+                # A killed run repeats about a minute.
+                "save_checkpoints_steps": max(1, min(steps, round(60 / stage.seconds))),
+                "keep_checkpoint_max": 1,
+                "log_steps": max(1, min(100, steps // 20)),
+            }
+            omitted = ("train_batch_size", "init_checkpoint", "albert_config_file")
+            planned |= self._given_to(PretrainingSettings, omitted)
+            planned["max_seq_length"] = length
+            planned["max_predictions_per_seq"] = _predictions(planned, stage)
+            name = f"training {number}, {length} tokens"
+            rows.append(_row(name, TRAINING, steps * stage.seconds, planned))
+            initial = {"init_checkpoint": planned["output_dir"], "grow_init_checkpoint": False}
+        return [*rows, *_finishing_rows(planned)]
+
+
+def few_layers(config: AlbertConfig) -> AlbertConfig:
+    """Returns the configuration for short sequences."""
+    return config.replace(num_hidden_layers=min(config.num_hidden_layers, _FEW_LAYERS))
+
+
+def _row(name: str, command: str, seconds: float, settings: dict[str, Any]) -> Row:
+    return {"name": name, "command": command, "seconds": round(seconds, 1), "settings": settings}
+
+
+def _finishing_rows(trained: Mapping[str, Any]) -> list[Row]:
+    """Returns the evaluation and the export after the last stage of training."""
+    omitted = ("init_checkpoint", "grow_init_checkpoint", "num_decay_steps")
+    evaluation = {
+        **{name: value for name, value in trained.items() if name not in omitted},
+        **{"do_train": False, "do_eval": True, "masked_lm_prob": 0.15},
+        "eval_checkpoint": f"{trained['output_dir']}/model.ckpt-{trained['num_train_steps']}",
+        "input_file": f"{RUN}/records/heldout.tfrecord",
+        "output_dir": f"{RUN}/evaluation",
+    }
+    exported = {"path": trained["output_dir"], "format": "huggingface"}
+    exported |= {"output_dir": f"{RUN}/model"}
+    return [
+        _row("evaluation", TRAINING, _FINISHING_SECONDS, evaluation),
+        _row("export", EXPORT, _FINISHING_SECONDS, exported),
+    ]
+
+
+def extended_plan(plan: dict[str, Any], wanted: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns a plan with one more stage of training if `wanted` has more hours or steps."""
+    known, *_, last = plan["settings"], *(r for r in plan["stages"] if "training" in r["name"])
+    before, number = last["settings"], int(last["name"].split()[1].strip(",")) + 1
+    seconds = last["seconds"] / before["num_train_steps"]
+    steps = wanted.get("num_train_steps", 0) - known.get("num_train_steps", 0)
+    if "num_train_steps" not in known:
+        steps = int((wanted["hours"] - known["hours"]) * 3600 / seconds)
+    if steps <= 0:
+        return plan
+    warmup, decay = steps // _LAST.warmup, max(1, steps // 4)
+    added = before | {
+        "init_checkpoint": before["output_dir"],
+        "grow_init_checkpoint": False,
+        "output_dir": f"{RUN}/training/{number}",
+        **{"num_train_steps": steps, "num_warmup_steps": warmup, "num_decay_steps": decay},
+    }
+    name = f"training {number}, {before['max_seq_length']} tokens"
+    kept = [row for row in plan["stages"] if row["name"] not in ("evaluation", "export")]
+    return {
+        **plan,
+        "settings": dict(wanted),
+        "tokens": plan["tokens"] + steps * before["train_batch_size"] * before["max_seq_length"],
+        "stages": [*kept, _row(name, TRAINING, steps * seconds, added), *_finishing_rows(added)],
+        "note": f"The learning rate, which had decayed to 0, rises to {before['learning_rate']:g} "
+        f"in {warmup:,} steps, and decays to 0 in the last {decay:,} steps.",
+    }
+
+
+def _operations(config: AlbertConfig, stage: Stage) -> float:
+    """Returns the operations of the matrix products of a training step, per token."""
+    E, H, F = config.embedding_size, config.hidden_size, config.intermediate_size
+    layer = 2 * (4 * H * H + 2 * H * F) + 4 * stage.positions * H
+    heads = 0.2 * 2 * E * (H + config.vocab_size)
+    return 3 * (config.num_hidden_layers * layer + 2 * E * H + heads)
+
+
+def fast_precision() -> str:
+    """Returns bfloat16 if this machine computes matrix products much faster in it, else float32."""
+    times = {}
+    for dtype in (FLOAT32, BFLOAT16):
+        matrix, laps = tf.cast(tf.random.normal([1024, 1024]), dtype), []
+        for _ in range(6):
+            start = time.perf_counter()
+            tf.matmul(matrix, matrix).numpy()
+            laps.append(time.perf_counter() - start)
+        times[dtype] = min(laps)
+    return BFLOAT16 if times[BFLOAT16] < 0.8 * times[FLOAT32] else FLOAT32
+
+
+def _sample(text: str, folder: str) -> tuple[list[str], int, float]:
+    """Writes parts of evenly spread files to a folder.
+
+    Returns their paths, the number of bytes of the whole text, and the share of the sample.
+    """
+    files = match_files(text, in_folders=True)
+    chosen = files[:: -(-len(files) // _SAMPLE_PARTS)]
+    read, paths = [0], list[str]()
+    for path in chosen:
+        for part in islice(read_parts(path, read.append), _SAMPLE_PARTS // len(chosen)):
+            paths.append(os.path.join(folder, f"{len(paths)}.raw"))
+            with open(paths[-1], "wb") as file:
+                file.write(part.data)
+    written, total = sum(map(file_size, paths)), sum(map(file_size, files))
+    ratio = max(1.0, written / max(1, sum(read)))  # of compressed files
+    num_bytes = max(written, int(total * ratio))
+    return paths, num_bytes, written / max(1, num_bytes)
+
+
+def _head(folder: str) -> str:
+    with open(os.path.join(folder, "text", "part-00000-of-00010.txt"), encoding="utf-8") as file:
+        return file.read(1 << 20)
+
+
+def _predictions(masking: Mapping[str, Any], stage: Stage) -> int:
+    return math.ceil(masking["masked_lm_prob"] * stage.positions)
+
+
+def check_language(text: str, language: str) -> None:
+    """Raises ValueError if a text is in another script than its language, or not in English."""
+    letters, scripts = Counter(filter(str.isalpha, text)), Counter[str]()
+    for letter, count in letters.items():
+        scripts[character_name(letter, "?").split()[0].split("-")[0]] += count
+    code, advice = language.lower()[:2], f"Pass its `language`. Received: {language!r}"
+    script = next((name for name, codes in _SCRIPTS.items() if code in codes.split()), "")
+    for common, count in scripts.most_common(1):
+        if script and scripts[script] < 0.2 * count:
+            raise UserError(f"The text is mostly {common.title()}, not {script.title()}. {advice}")
+    marked = sum(n for letter, n in letters.items() if len(normalize("NFD", letter)) > 1)
+    if code == "en" and marked > 0.01 * letters.total():
+        share = f"{marked / letters.total():.1%}"
+        raise UserError(f"{share} of the letters have accents, unlike in English. {advice}")
+
+
+def comparable(settings: PretrainSettings) -> dict[str, Any]:
+    """Returns the settings that all starts of a run must have in common, for JSON."""
+    declared, values = settings_of(PretrainSettings), vars(settings)
+    others = {name for name in declared if declared[name].group == "Devices"}
+    kept = {n: v for n, v in values.items() if v is not None and n not in others}
+    del kept["output_dir"], kept["dry_run"]
+    return {name: list(v) if isinstance(v, tuple) else v for name, v in kept.items()}
