@@ -44,9 +44,9 @@ _NEXT = """\
 # fine-tune
 albert_tf run_classifier --task_name=custom --albert_hub_module_handle={run}/model \\
   --train_file=train.csv --dev_file=dev.csv --output_dir=classifier --do_train --do_eval \\
-  --max_seq_length={length}
+  --max_seq_length={max_seq_length}
 # train longer
-albert_tf pretrain --text={text} --language={language} --output_dir={run} --hours={hours:g}
+albert_tf pretrain --text={text} --language={language} --output_dir={run} {more}
 # export, share
 albert_tf export_onnx --model={run}/model --output_file=model.onnx
 hf upload NAME {run}/model"""
@@ -106,8 +106,9 @@ def write_card(run: str, plan: Mapping[str, Any], scores: Mapping[str, float]) -
         "",
         *_guesses(model, tokenizer, rows),
     ]
-    values = {**settings, "run": run, "hours": 2 * settings["hours"], "size": plan["size"]}
-    values |= {"length": plan["config"]["max_position_embeddings"], "summary": "\n".join(lines)}
+    values = {**settings, "run": run, "size": plan["size"]}
+    limit = "num_train_steps" if "num_train_steps" in settings else "hours"
+    values |= {"more": f"--{limit}={2 * settings[limit]:g}", "summary": "\n".join(lines)}
     card = _CARD.format(**values, plan="\n".join(describe_plan(plan)))
     records, before = [], 0
     for row in plan["stages"]:

@@ -7,6 +7,7 @@ it. So a killed run continues with the stage that was interrupted.
 import json
 import os
 import sys
+import tempfile
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext
@@ -22,7 +23,7 @@ from albert_tf.data.files import check_folder, file_exists, folder_names, read_u
 from albert_tf.data.log_file import collected_log, write_log_to
 from albert_tf.data.parallel import hidden_progress, progress_bar
 from albert_tf.tools.model_card import describe_plan, write_card
-from albert_tf.tools.pretrain_plan import comparable, extended_plan, few_layers, make_plan
+from albert_tf.tools.pretrain_plan import Planner, comparable, extended_plan, few_layers
 from albert_tf.tools.pretrain_settings import PretrainSettings
 from albert_tf.tools.pretrain_stages import TRAINING, Row, execute
 from albert_tf.training.cluster import cluster_from_environment
@@ -85,8 +86,8 @@ def _plan(settings: PretrainSettings, start: float) -> dict[str, Any]:
         others = [name for name in folder_names(run) if not name.startswith(".")]
         if others:
             raise UserError(f"`output_dir` must be empty or a run of pretrain. It has {others[0]}.")
-        with _quiet():
-            return make_plan(settings, start)
+        with _quiet(), tempfile.TemporaryDirectory() as folder:
+            return Planner(settings, folder).plan(start)
     known = stored["settings"]
     more = {n for n in ("hours", "num_train_steps") if wanted.get(n, 0) > known.get(n, 0)}
     names = {*known, *wanted} - more

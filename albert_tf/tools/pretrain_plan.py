@@ -6,7 +6,6 @@ of the bundled model mini (albert_tf/pretrained/mini/README.md).
 
 import math
 import os
-import tempfile
 import time
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -21,7 +20,7 @@ from albert_tf.checkpoints.formats.choose import open_model
 from albert_tf.checkpoints.formats.huggingface import read_config
 from albert_tf.config import BFLOAT16, FLOAT32, AlbertConfig
 from albert_tf.data.errors import UserError
-from albert_tf.data.files import file_size, match_files
+from albert_tf.data.files import file_size, match_files, read_utf8
 from albert_tf.data.parallel import available_cores
 from albert_tf.pretraining.instances import ADJACENT, NONE, SOP
 from albert_tf.pretraining.raw_text import read_parts
@@ -95,16 +94,7 @@ _MASKING = {"masked_lm_prob": 0.2, "ngram": 1, "do_whole_word_mask": False}
 _OF_TRAINING = settings_of(PretrainingSettings).keys() - {"spm_model_file", "vocab_file"}
 
 
-def make_plan(settings: PretrainSettings, start: float) -> dict[str, Any]:
-    """Returns a plan, see `pretrain`. `start` is the time at which the command began.
-
-    Raises ValueError if there is too little text or time, or the text is in another script.
-    """
-    with tempfile.TemporaryDirectory() as folder:
-        return _Planner(settings, folder).plan(start)
-
-
-class _Planner:
+class Planner:
     """Decides the settings of all stages after a rehearsal on a sample of the text in `folder`."""
 
     def __init__(self, settings: PretrainSettings, folder: str) -> None:
@@ -127,7 +117,10 @@ class _Planner:
         self.last = _LAST._replace(positions=settings.max_seq_length)
 
     def plan(self, start: float) -> dict[str, Any]:
-        """Returns the plan."""
+        """Returns a plan, see `pretrain`. `start` is the time at which the command began.
+
+        Raises ValueError if there is too little text or time, or the text is in another script.
+        """
         settings = self.settings
         files, self.num_bytes, share = _sample(settings.text, self.folder)
         if self.num_bytes < _LEAST_BYTES:
@@ -136,13 +129,16 @@ class _Planner:
                 f"{_LEAST_BYTES:,} bytes, and a useful model 50 MB or more."
             )
         self.pieces = self._vocab_size(settings.size if settings.size in SHAPES else "mini")
+        if share < 1:
+            self.pieces = min(self.pieces, int(share * self.num_bytes) // _BYTES_PER_PIECE)
         sample = ",".join(files), 10, int(share * self.num_bytes)
-        masked = _MASKING | {"max_predictions_per_seq": _predictions(_MASKING, self.last)}
+        masked = _MASKING | {"max_predictions_per_seq": self.last.positions // 5 + 1}
         for row in self._data_rows(*sample, [self.last], NONE)[:-1]:  # no held-out records
             row["settings"] |= masked if row["command"] == RECORDS else {}
             counts = execute(row, self.folder, self.given)
             if row["command"] == PREPARE:
-                check_language(_head(self.folder), settings.language)
+                path = os.path.join(self.folder, "text", "part-00000-of-00010.txt")
+                check_language(read_utf8(path), settings.language)
         self.text_tokens = counts["text_tokens"] / share
         parts = max(10, min(100, self.num_bytes // _HELD_OUT_BYTES))
         whole = settings.text, parts, self.num_bytes
@@ -221,7 +217,9 @@ class _Planner:
         row["settings"] |= {"input_file": records, "log_steps": 2}
         for name in (*_MASKING, *self.tokenizer, "init_checkpoint", "grow_init_checkpoint"):
             del row["settings"][name]
-        return float(execute(row, run, self.given)["rate"]) * stage.positions
+        rates: list[float] = []  # the first one includes the compilation
+        execute(row, run, self.given, lambda record: rates.append(record["examples_per_second"]))
+        return rates[-1] * stage.positions
 
     def _stages(self, config: AlbertConfig, budget: float) -> list[Stage]:
         """Divides the steps, or the time, among the stages.
@@ -241,7 +239,8 @@ class _Planner:
         rows = [stage for stage in _SHORT if stage.positions < last.positions and not self.source]
         stages, whole = [], _operations(config, last)
         for stage in (*rows, last):
-            share = _operations(self._layers(config, stage), stage) / whole
+            is_short = stage.positions <= _FEW_LAYERS_UNTIL and stage is not last
+            share = _operations(few_layers(config) if is_short else config, stage) / whole
             stages.append(stage._replace(seconds=stage.tokens / rate * share))
         costs = [1.0 if steps else stage.seconds for stage in stages]
         left = float(steps or budget)
@@ -255,9 +254,6 @@ class _Planner:
             stages[number] = stage._replace(steps=max(1, int(wanted)))
             left -= cost * stages[number].steps
         return stages
-
-    def _layers(self, config: AlbertConfig, stage: Stage) -> AlbertConfig:
-        return few_layers(config) if stage.positions <= _FEW_LAYERS_UNTIL else config
 
     def _data_rows(
         self, text: str, parts: int, num_bytes: int, stages: Sequence[Stage], loss: str
@@ -275,8 +271,7 @@ class _Planner:
         tokenizer = self.tokenizer or {"spm_model_file": f"{prefix}.model"}
         if not self.tokenizer or tokenizer["spm_model_file"].startswith(RUN):
             planned = {"input_file": prepared, "model_prefix": prefix, **self.rules}
-            planned |= {"vocab_size": min(self.pieces, max(300, num_bytes // _BYTES_PER_PIECE))}
-            planned |= {"input_sentence_size": _VOCABULARY_LINES}
+            planned |= {"vocab_size": self.pieces, "input_sentence_size": _VOCABULARY_LINES}
             if language[:2] in _MANY_CHARACTERS:
                 planned["character_coverage"] = 0.9995
             planned |= self._given_to(VocabularySettings, ("vocab_size",))
@@ -305,9 +300,12 @@ class _Planner:
         initial = {"init_checkpoint": self.source, "grow_init_checkpoint": self.grows}
         for number, stage in enumerate(stages, start=1):
             length, is_last = stage.positions, number == len(stages)
-            rate = (_LAST_RATE if is_last else _RATE) * 384 / config.hidden_size
-            if is_last:
-                rate *= (stage.tokens / _LAST.tokens) ** 0.2
+            scale = 384 / config.hidden_size
+            rate = _LAST_RATE * scale * (stage.tokens / _LAST.tokens) ** 0.2
+            if (
+                not is_last
+            ):  # a higher rate prolongs the start, in which only frequencies are learned
+                rate = _RATE * (min(1.0, scale) if number == 1 else scale)
             is_short = length <= _FEW_LAYERS_UNTIL and not is_last
             steps = stage.steps
             planned = {
@@ -335,7 +333,7 @@ class _Planner:
             omitted = ("train_batch_size", "init_checkpoint", "albert_config_file")
             planned |= self._given_to(PretrainingSettings, omitted)
             planned["max_seq_length"] = length
-            planned["max_predictions_per_seq"] = _predictions(planned, stage)
+            planned["max_predictions_per_seq"] = math.ceil(planned["masked_lm_prob"] * length)
             name = f"training {number}, {length} tokens"
             rows.append(_row(name, TRAINING, steps * stage.seconds, planned))
             initial = {"init_checkpoint": planned["output_dir"], "grow_init_checkpoint": False}
@@ -436,15 +434,6 @@ def _sample(text: str, folder: str) -> tuple[list[str], int, float]:
     ratio = max(1.0, written / max(1, sum(read)))  # of compressed files
     num_bytes = max(written, int(total * ratio))
     return paths, num_bytes, written / max(1, num_bytes)
-
-
-def _head(folder: str) -> str:
-    with open(os.path.join(folder, "text", "part-00000-of-00010.txt"), encoding="utf-8") as file:
-        return file.read(1 << 20)
-
-
-def _predictions(masking: Mapping[str, Any], stage: Stage) -> int:
-    return math.ceil(masking["masked_lm_prob"] * stage.positions)
 
 
 def check_language(text: str, language: str) -> None:

@@ -54,8 +54,7 @@ def execute(
         return dict(create_pretraining_data(complete(PretrainingDataSettings)).counts)
     if row["command"] == TRAINING:
         result = run_pretraining(complete(PretrainingSettings), on_log)
-        rates = [r["examples_per_second"] for r in result.history if r["phase"] == "train"]
-        return {"step": result.step, "scores": result.scores, "rate": rates[-1] if rates else None}
+        return {"step": result.step, "scores": result.scores}
     remove_folder(made["output_dir"])  # of an earlier plan
     return dict(convert(**made).differences)
 
