@@ -18,7 +18,7 @@ fi
 make_environment requirements.txt requirements/languages.txt
 most_frequent=$("$PYTHON" -m scripts.python_texts "$output/texts")
 "$PYTHON" -m albert_tf pretrain --text="$output/texts/text" --output_dir="$output/language_model" \
-  --size=tiny --max_seq_length=32 --num_train_steps=500 "$@"
+  --size=tiny --max_seq_length=32 --num_train_steps=300 "$@"
 printf '\nFine-tuning mini: which chapter of the documentation is a paragraph from?\n\n'
 "$PYTHON" -m albert_tf run_classifier --task_name=custom --albert_hub_module_handle=mini \
   --train_file="$output/texts/train.csv" --dev_file="$output/texts/dev.csv" \

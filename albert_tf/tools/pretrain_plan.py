@@ -55,7 +55,7 @@ _VOCABULARY_LINES = 1_000_000
 # Bytes per second: text and records on each core, a vocabulary on one core
 _SPEEDS = {PREPARE: 8e6, VOCABULARY: 1e6, RECORDS: 4e6}
 _FINISHING_SECONDS = 15.0  # of the evaluation, and of the export
-_NOMINAL_RATE = 5e10  # operations per second, if the speed is not measured
+_NOMINAL_RATE = 2e11  # operations per second, if the speed is not measured
 
 # Hidden size, layers, heads, feed-forward size, pieces; and the number of tokens that mini can
 # process in the same time, from which on this size is better than the next smaller one.
@@ -330,7 +330,7 @@ class Planner:
                 "keep_checkpoint_max": 1,
                 "log_steps": max(1, min(100, steps // 20)),
             }
-            omitted = ("train_batch_size", "init_checkpoint", "albert_config_file")
+            omitted = ("train_batch_size", "init_checkpoint", "albert_config_file", "sentence_loss")
             planned |= self._given_to(PretrainingSettings, omitted)
             planned["max_seq_length"] = length
             planned["max_predictions_per_seq"] = math.ceil(planned["masked_lm_prob"] * length)
