@@ -37,10 +37,12 @@ pipeline_tag: fill-mask
 ```text
 {plan}
 ```
-"""
-_NEXT = """\
-{run}: model/ (for all commands and libraries), README.md, training_curves.png
 
+```bash
+{commands}
+```
+"""
+_COMMANDS = """\
 # fine-tune
 albert_tf run_classifier --task_name=custom --albert_hub_module_handle={run}/model \\
   --train_file=train.csv --dev_file=dev.csv --output_dir=classifier --do_train --do_eval \\
@@ -109,7 +111,9 @@ def write_card(run: str, plan: Mapping[str, Any], scores: Mapping[str, float]) -
     values = {**settings, "run": run, "size": plan["size"]}
     limit = "num_train_steps" if "num_train_steps" in settings else "hours"
     values |= {"more": f"--{limit}={2 * settings[limit]:g}", "summary": "\n".join(lines)}
-    card = _CARD.format(**values, plan="\n".join(describe_plan(plan)))
+    commands = _COMMANDS.format(**values)
+    stages = "\n".join(line for line in describe_plan(plan) if not line.startswith("end"))
+    card = _CARD.format(**values, plan=stages, commands=commands)
     records, before = [], 0
     for row in plan["stages"]:
         if row["name"].startswith("training"):
@@ -121,7 +125,8 @@ def write_card(run: str, plan: Mapping[str, Any], scores: Mapping[str, float]) -
     picture = draw_curves(records, os.path.basename(os.path.abspath(run)))
     names = (os.path.join(run, name) for name in ("README.md", "training_curves.png"))
     write_files(dict(zip(names, (card, picture), strict=True)))
-    yield from ("", *lines, "", _NEXT.format(**values))
+    written = f"{run}: model/ (for all commands and libraries), README.md, training_curves.png"
+    yield from ("", *lines, "", written, "", commands)
 
 
 def _guesses(model: str, tokenizer: Tokenizer, rows: Sequence[Sequence[int]]) -> Iterator[str]:
