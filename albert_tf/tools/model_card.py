@@ -1,6 +1,7 @@
 """The plan of `pretrain` as text, and its summary, which is also the model card `README.md`."""
 
 import os
+import shlex
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
@@ -111,7 +112,7 @@ def write_card(run: str, plan: Mapping[str, Any], scores: Mapping[str, float]) -
     values = {**settings, "run": run, "size": plan["size"]}
     limit = "num_train_steps" if "num_train_steps" in settings else "hours"
     values |= {"more": f"--{limit}={2 * settings[limit]:g}", "summary": "\n".join(lines)}
-    commands = _COMMANDS.format(**values)
+    commands = _COMMANDS.format(**{n: shlex.quote(str(v)) for n, v in values.items()})
     stages = "\n".join(line for line in describe_plan(plan) if not line.startswith("end"))
     card = _CARD.format(**values, plan=stages, commands=commands)
     records, before = [], 0
