@@ -22,7 +22,13 @@ from albert_tf.data.files import check_folder, file_exists, folder_names, read_u
 from albert_tf.data.log_file import collected_log, write_log_to
 from albert_tf.data.parallel import hidden_progress, progress_bar
 from albert_tf.tools.model_card import describe_plan, write_card
-from albert_tf.tools.pretrain_plan import comparable, extended_plan, few_layers, make_plan
+from albert_tf.tools.pretrain_plan import (
+    comparable,
+    device_settings,
+    extended_plan,
+    few_layers,
+    make_plan,
+)
 from albert_tf.tools.pretrain_settings import PretrainSettings
 from albert_tf.tools.pretrain_stages import TRAINING, Row, execute
 from albert_tf.training.cluster import cluster_from_environment
@@ -102,7 +108,7 @@ def _run_stages(
 ) -> dict[str, dict[str, Any]]:
     """Runs the stages that are not complete. Returns the results of all stages by name."""
     run, results = settings.output_dir, {}
-    devices = {n: v for n, v in settings.given().items() if n not in comparable(settings)}
+    devices = device_settings(settings)
     total = sum(row["seconds"] for row in rows)
     layout = "{percentage:3.0f}%  {desc}  {remaining} left"
     interval = 0.5 if sys.stderr.isatty() else 30.0

@@ -108,7 +108,8 @@ class _Planner:
     """Decides the settings of all stages after a rehearsal on a sample of the text in `folder`."""
 
     def __init__(self, settings: PretrainSettings, folder: str) -> None:
-        self.settings, self.given, self.folder = settings, settings.given(), folder
+        self.settings, self.devices, self.folder = settings, device_settings(settings), folder
+        self.given = {n: v for n, v in settings.given().items() if n not in self.devices}
         self.source = self.given.get("init_checkpoint")
         stored = open_model(self.source) if self.source else None
         is_english = settings.language.partition("-")[0] in ("en", "eng")
@@ -140,7 +141,7 @@ class _Planner:
         masked = _MASKING | {"max_predictions_per_seq": _predictions(_MASKING, self.last)}
         for row in self._data_rows(*sample, [self.last], NONE)[:-1]:  # no held-out records
             row["settings"] |= masked if row["command"] == RECORDS else {}
-            counts = execute(row, self.folder, self.given)
+            counts = execute(row, self.folder, self.devices)
             if row["command"] == PREPARE:
                 check_language(_head(self.folder), settings.language)
         self.text_tokens = counts["text_tokens"] / share
@@ -218,10 +219,12 @@ class _Planner:
         run = os.path.join(self.folder, f"{config.hidden_size}-{stage.tokens}")
         config.to_json_file(os.path.join(run, "albert_config.json"))
         records = f"{self.folder}/records/{stage.positions}.tfrecord-*"
-        row["settings"] |= {"input_file": records, "log_steps": 2}
-        for name in (*_MASKING, *self.tokenizer, "init_checkpoint", "grow_init_checkpoint"):
-            del row["settings"][name]
-        return float(execute(row, run, self.given)["rate"]) * stage.positions
+        masks = {"max_predictions_per_seq": _predictions(_MASKING, stage)}
+        row["settings"] |= {"input_file": records, "log_steps": 2, **masks}
+        omitted = "favor_shorter_ngram", "init_checkpoint", "grow_init_checkpoint"
+        for name in (*_MASKING, *self.tokenizer, *omitted):
+            row["settings"].pop(name, None)
+        return float(execute(row, run, self.devices)["rate"]) * stage.positions
 
     def _stages(self, config: AlbertConfig, budget: float) -> list[Stage]:
         """Divides the steps, or the time, among the stages.
@@ -466,7 +469,13 @@ def check_language(text: str, language: str) -> None:
 def comparable(settings: PretrainSettings) -> dict[str, Any]:
     """Returns the settings that all starts of a run must have in common, for JSON."""
     declared, values = settings_of(PretrainSettings), vars(settings)
-    others = {name for name in declared if declared[name].group == "Devices"}
+    others = {name for name in declared if declared[name].group == "Devices"} - {"precision"}
     kept = {n: v for n, v in values.items() if v is not None and n not in others}
     del kept["output_dir"], kept["dry_run"]
     return {name: list(v) if isinstance(v, tuple) else v for name, v in kept.items()}
+
+
+def device_settings(settings: PretrainSettings) -> dict[str, Any]:
+    """Returns the settings that the user has set, and that every start may change."""
+    common = comparable(settings)
+    return {name: value for name, value in settings.given().items() if name not in common}
