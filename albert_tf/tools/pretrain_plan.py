@@ -19,6 +19,7 @@ import tensorflow as tf
 
 from albert_tf.checkpoints.formats.choose import open_model
 from albert_tf.checkpoints.formats.huggingface import read_config
+from albert_tf.checkpoints.load_tokenizer import load_tokenizer
 from albert_tf.config import BFLOAT16, FLOAT32, AlbertConfig
 from albert_tf.data.errors import UserError
 from albert_tf.data.files import file_size, match_files
@@ -119,6 +120,9 @@ class _Planner:
         self.rules |= {name: self.given[name] for name in self.rules if name in self.given}
         names = ("spm_model_file", "vocab_file")
         self.tokenizer = {name: self.given[name] for name in names if name in self.given}
+        if self.tokenizer:
+            tokenizer = load_tokenizer(**self.tokenizer, **self.rules)
+            self.given["vocab_size"] = tokenizer.vocab_size
         self.grows = bool(stored and (self.tokenizer or "vocab_size" in self.given))
         if stored and not self.grows:
             file = os.path.abspath(stored.required_tokenizer.files[0])
@@ -189,7 +193,8 @@ class _Planner:
             pieces = self._vocab_size() if self.grows else self.initial.vocab_size
             return self.initial.replace(max_position_embeddings=positions, vocab_size=pieces)
         if path := self.given.get("albert_config_file"):
-            return read_config(path)
+            config = read_config(path)
+            return config.replace(vocab_size=self.given.get("vocab_size", config.vocab_size))
         hidden, layers, heads, feed_forward, *_ = SHAPES[size]
         return AlbertConfig(
             vocab_size=self._vocab_size(size),
@@ -276,13 +281,14 @@ class _Planner:
         rows = [_row("text", PREPARE, seconds[PREPARE], planned)]
         prepared, prefix = f"{RUN}/text/part-*", f"{RUN}/vocabulary/pieces"
         tokenizer = self.tokenizer or {"spm_model_file": f"{prefix}.model"}
-        if not self.tokenizer or tokenizer["spm_model_file"].startswith(RUN):
+        if not self.tokenizer or tokenizer.get("spm_model_file", "").startswith(RUN):
             planned = {"input_file": prepared, "model_prefix": prefix, **self.rules}
             planned |= {"vocab_size": min(self.pieces, max(300, num_bytes // _BYTES_PER_PIECE))}
             planned |= {"input_sentence_size": _VOCABULARY_LINES}
             if language[:2] in _MANY_CHARACTERS:
                 planned["character_coverage"] = 0.9995
-            planned |= self._given_to(VocabularySettings, ("vocab_size",))
+            omitted = ("vocab_size",) * (num_bytes < self.num_bytes)  # for a sample
+            planned |= self._given_to(VocabularySettings, omitted)
             rows.append(_row("vocabulary", VOCABULARY, seconds[VOCABULARY], planned))
         self.tokenizer = tokenizer
         held_out = stages[-1]._replace(steps=0)
