@@ -24,7 +24,7 @@ from albert_tf.config import BFLOAT16, FLOAT32, AlbertConfig
 from albert_tf.data.errors import UserError
 from albert_tf.data.files import file_size, match_files
 from albert_tf.data.parallel import available_cores
-from albert_tf.pretraining.instances import ADJACENT, NONE, SOP
+from albert_tf.pretraining.instances import ADJACENT, NONE, NSP, ORIGINAL, SOP
 from albert_tf.pretraining.raw_text import read_parts
 from albert_tf.pretraining.settings import (
     PrepareTextSettings,
@@ -295,7 +295,8 @@ class _Planner:
         for stage in (*stages, held_out):
             length, is_last = stage.positions, stage.positions == stages[-1].positions
             planned = {"max_seq_length": length, "sentence_loss": loss if is_last else NONE}
-            planned |= {"sentence_pairs": ADJACENT, "short_seq_prob": 0.0, "dupe_factor": 1}
+            planned |= {"sentence_pairs": ORIGINAL if loss == NSP else ADJACENT}
+            planned |= {"short_seq_prob": 0.0, "dupe_factor": 1}
             planned |= {"masked_lm_prob": 0.0, **tokenizer, **self.rules}
             planned |= self._given_to(PretrainingDataSettings, {*_OF_TRAINING, *tokenizer})
             name, files, share = str(length), prepared, 1.0
@@ -341,7 +342,7 @@ class _Planner:
                 "keep_checkpoint_max": 1,
                 "log_steps": max(1, min(100, steps // 20)),
             }
-            omitted = ("train_batch_size", "init_checkpoint", "albert_config_file")
+            omitted = ("train_batch_size", "init_checkpoint", "albert_config_file", "sentence_loss")
             planned |= self._given_to(PretrainingSettings, omitted)
             planned["max_seq_length"] = length
             planned["max_predictions_per_seq"] = _predictions(planned, stage)
