@@ -312,7 +312,8 @@ class _Planner:
     def _training_rows(self, config: AlbertConfig, stages: Sequence[Stage], loss: str) -> list[Row]:
         """Returns the stages from the first training step to the exported model."""
         rows: list[Row] = []
-        initial = {"init_checkpoint": self.source, "grow_init_checkpoint": self.grows}
+        grows = self.grows or config != (self.initial or config)  # pieces or positions
+        initial = {"init_checkpoint": self.source, "grow_init_checkpoint": grows}
         for number, stage in enumerate(stages, start=1):
             length, is_last = stage.positions, number == len(stages)
             rate = (_LAST_RATE if is_last else _RATE) * 384 / config.hidden_size
