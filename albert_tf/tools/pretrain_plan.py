@@ -194,6 +194,7 @@ class _Planner:
             return self.initial.replace(max_position_embeddings=positions, vocab_size=pieces)
         if path := self.given.get("albert_config_file"):
             config = read_config(path)
+            config.check_sequence_length(positions)
             return config.replace(vocab_size=self.given.get("vocab_size", config.vocab_size))
         hidden, layers, heads, feed_forward, *_ = SHAPES[size]
         return AlbertConfig(
