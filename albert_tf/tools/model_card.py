@@ -18,7 +18,7 @@ from albert_tf.training.curves import draw_curves
 from albert_tf.training.run_records import METRICS_FILE, read_records
 
 _SHOWN_TEXTS = 3
-_PIECES_OF_TEXT = range(8, 28)  # lengths of the texts in which a word is masked
+_PIECES_OF_TEXT = 8, 27  # lengths of the texts in which a word is masked
 _CARD = """\
 ---
 language: {language}
@@ -104,7 +104,7 @@ def write_card(run: str, plan: Mapping[str, Any], scores: Mapping[str, float]) -
         f"always predicting {tokenizer.tokens[frequent]!r}",
         *([f"sentence order     {order:.1%}, against 50.0% by chance"] if order else []),
         "",
-        *_guesses(model, tokenizer, rows),
+        *_guesses(model, tokenizer, rows, plan["config"]["max_position_embeddings"]),
     ]
     values = {**settings, "run": run, "hours": 2 * settings["hours"], "size": plan["size"]}
     values |= {"length": plan["config"]["max_position_embeddings"], "summary": "\n".join(lines)}
@@ -123,9 +123,12 @@ def write_card(run: str, plan: Mapping[str, Any], scores: Mapping[str, float]) -
     yield from ("", *lines, "", _NEXT.format(**values))
 
 
-def _guesses(model: str, tokenizer: Tokenizer, rows: Sequence[Sequence[int]]) -> Iterator[str]:
+def _guesses(
+    model: str, tokenizer: Tokenizer, rows: Sequence[Sequence[int]], positions: int
+) -> Iterator[str]:
     """Yields held-out texts with a masked word, and the model's guesses."""
-    fitting = [ids for ids in rows if len(ids) in _PIECES_OF_TEXT]
+    least, most = _PIECES_OF_TEXT
+    fitting = [ids for ids in rows if least <= len(ids) <= min(most, positions - 4)]
     chosen, texts, answers = fitting[:: len(fitting) // _SHOWN_TEXTS or 1][:_SHOWN_TEXTS], [], []
     for ids in chosen:
         pieces = tokenizer.convert_ids_to_tokens(ids)
