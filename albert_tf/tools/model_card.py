@@ -21,7 +21,7 @@ _SHOWN_TEXTS = 3
 _PIECES_OF_TEXT = 8, 27  # lengths of the texts in which a word is masked
 _CARD = """\
 ---
-language: {language}
+language: "{language}"
 library_name: transformers
 pipeline_tag: fill-mask
 ---
@@ -45,8 +45,7 @@ _NEXT = """\
 albert_tf run_classifier --task_name=custom --albert_hub_module_handle={run}/model \\
   --train_file=train.csv --dev_file=dev.csv --output_dir=classifier --do_train --do_eval \\
   --max_seq_length={length}
-# train longer
-albert_tf pretrain --text={text} --language={language} --output_dir={run} --hours={hours:g}
+# train longer: the same command with {longer}
 # export, share
 albert_tf export_onnx --model={run}/model --output_file=model.onnx
 hf upload NAME {run}/model"""
@@ -106,9 +105,12 @@ def write_card(run: str, plan: Mapping[str, Any], scores: Mapping[str, float]) -
         "",
         *_guesses(model, tokenizer, rows, plan["config"]["max_position_embeddings"]),
     ]
-    values = {**settings, "run": run, "hours": 2 * settings["hours"], "size": plan["size"]}
+    steps, hours = settings.get("num_train_steps", 0), f"--hours={2 * settings['hours']:g}"
+    longer = f"--num_train_steps={2 * steps}" if steps else hours
+    values = {**settings, "run": run, "longer": longer, "size": plan["size"]}
     values |= {"length": plan["config"]["max_position_embeddings"], "summary": "\n".join(lines)}
-    card = _CARD.format(**values, plan="\n".join(describe_plan(plan)))
+    stages = (line for line in describe_plan(plan) if not line.startswith("end "))  # of this start
+    card = _CARD.format(**values, plan="\n".join(stages))
     records, before = [], 0
     for row in plan["stages"]:
         if row["name"].startswith("training"):
