@@ -64,7 +64,7 @@ def pretrain(settings: PretrainSettings) -> JobResult:
         )
     check_folder(run)
     with locked(run, LOCK, dry_run=settings.dry_run) if is_chief else nullcontext():
-        plan = _plan(settings, start) if is_chief else {}
+        plan = _plan(settings, start) if is_chief or settings.dry_run else {}
         if settings.dry_run:
             print("\n".join(describe_plan(plan, "about ")))
             return JobResult(run)
@@ -94,7 +94,7 @@ def _plan(settings: PretrainSettings, start: float) -> dict[str, Any]:
         with _quiet():
             return make_plan(settings, start)
     known = stored["settings"]
-    more = {n for n in ("hours", "num_train_steps") if wanted.get(n, 0) > known.get(n, 0)}
+    more = {n for n in ("hours", "num_train_steps") if n in known and wanted.get(n, 0) > known[n]}
     names = {*known, *wanted} - more
     sources = {f"the plan in {run}": known, "this run": wanted}
     sources = {where: {n: facts.get(n) for n in names} for where, facts in sources.items()}
