@@ -25,6 +25,7 @@ from albert_tf.data.errors import UserError
 from albert_tf.data.files import file_size, match_files
 from albert_tf.data.parallel import available_cores
 from albert_tf.pretraining.instances import ADJACENT, NONE, NSP, ORIGINAL, SOP
+from albert_tf.pretraining.prepare_text import language_code
 from albert_tf.pretraining.raw_text import read_parts
 from albert_tf.pretraining.settings import (
     PrepareTextSettings,
@@ -113,7 +114,8 @@ class _Planner:
         self.given = {n: v for n, v in settings.given().items() if n not in self.devices}
         self.source = self.given.get("init_checkpoint")
         stored = open_model(self.source) if self.source else None
-        is_english = settings.language.partition("-")[0] in ("en", "eng")
+        self.code = language_code(settings.language)
+        is_english = self.code == "en"
         self.rules: dict[str, Any] = {"do_lower_case": is_english, "keep_accents": not is_english}
         if stored:
             self.rules |= {name: value for name, value in stored.rules.items() if value is not None}
@@ -182,7 +184,7 @@ class _Planner:
 
     def _vocab_size(self, size: str = "mini") -> int:
         """Returns the number of pieces of a model, or fewer for a small text."""
-        most = _MANY_CHARACTERS.get(self.settings.language[:2], SHAPES[size][4])
+        most = _MANY_CHARACTERS.get(self.code, SHAPES[size][4])
         small = max(400, self.num_bytes // _BYTES_PER_PIECE)
         return int(self.given.get("vocab_size") or min(most, small))
 
@@ -272,10 +274,9 @@ class _Planner:
         self, text: str, parts: int, num_bytes: int, stages: Sequence[Stage], loss: str
     ) -> list[Row]:
         """Returns the stages before the training; every `parts`-th document is held out."""
-        language = self.settings.language
         planned: dict[str, Any] = {"input_file": text}
         planned |= {"output_file": f"{RUN}/text/part@{parts}.txt"}
-        planned |= {"language": language, "drop_duplicates": True}
+        planned |= {"language": self.settings.language, "drop_duplicates": True}
         per_second = {n: v * (n == VOCABULARY or available_cores()) for n, v in _SPEEDS.items()}
         seconds = {name: 1 + num_bytes / value for name, value in per_second.items()}
         planned |= self._given_to(PrepareTextSettings)
@@ -286,7 +287,7 @@ class _Planner:
             planned = {"input_file": prepared, "model_prefix": prefix, **self.rules}
             planned |= {"vocab_size": min(self.pieces, max(300, num_bytes // _BYTES_PER_PIECE))}
             planned |= {"input_sentence_size": _VOCABULARY_LINES}
-            if language[:2] in _MANY_CHARACTERS:
+            if self.code in _MANY_CHARACTERS:
                 planned["character_coverage"] = 0.9995
             omitted = ("vocab_size",) * (num_bytes < self.num_bytes)  # for a sample
             planned |= self._given_to(VocabularySettings, omitted)
@@ -464,7 +465,7 @@ def check_language(text: str, language: str) -> None:
     letters, scripts = Counter(filter(str.isalpha, text)), Counter[str]()
     for letter, count in letters.items():
         scripts[character_name(letter, "?").split()[0].split("-")[0]] += count
-    code, advice = language.lower()[:2], f"Pass its `language`. Received: {language!r}"
+    code, advice = language_code(language), f"Pass its `language`. Received: {language!r}"
     script = next((name for name, codes in _SCRIPTS.items() if code in codes.split()), "")
     for common, count in scripts.most_common(1):
         if script and scripts[script] < 0.2 * count:
