@@ -6,6 +6,7 @@ of the bundled model mini (albert_tf/pretrained/mini/README.md).
 
 import math
 import os
+import random
 import tempfile
 import time
 from collections import Counter
@@ -26,7 +27,7 @@ from albert_tf.data.files import file_size, match_files
 from albert_tf.data.parallel import available_cores
 from albert_tf.pretraining.instances import ADJACENT, NONE, NSP, ORIGINAL, SOP
 from albert_tf.pretraining.prepare_text import language_code
-from albert_tf.pretraining.raw_text import read_parts
+from albert_tf.pretraining.raw_text import PART_BYTES, read_parts
 from albert_tf.pretraining.settings import (
     PrepareTextSettings,
     PretrainingDataSettings,
@@ -433,18 +434,20 @@ def fast_precision() -> str:
 
 
 def _sample(text: str, folder: str) -> tuple[list[str], int, float]:
-    """Writes parts of evenly spread files to a folder.
+    """Writes parts of files, which are chosen at random, to a folder.
 
     Returns their paths, the number of bytes of the whole text, and the share of the sample.
     """
     files = match_files(text, in_folders=True)
-    chosen = files[:: -(-len(files) // _SAMPLE_PARTS)]
-    read, paths = [0], list[str]()
-    for path in chosen:
-        for part in islice(read_parts(path, read.append), _SAMPLE_PARTS // len(chosen)):
+    read, paths, left = [0], list[str](), _SAMPLE_PARTS * PART_BYTES
+    for path in random.Random(0).sample(files, len(files)):
+        for part in islice(read_parts(path, read.append), max(1, _SAMPLE_PARTS // len(files))):
             paths.append(os.path.join(folder, f"{len(paths)}.raw"))
             with open(paths[-1], "wb") as file:
                 file.write(part.data)
+            left -= len(part.data)
+        if left <= 0:
+            break
     written, total = sum(map(file_size, paths)), sum(map(file_size, files))
     ratio = max(1.0, written / max(1, sum(read)))  # of compressed files
     num_bytes = max(written, int(total * ratio))
