@@ -4,6 +4,7 @@ When a stage is complete, its settings and results are written to `finished/`, a
 it. So a killed run continues with the stage that was interrupted.
 """
 
+import glob
 import json
 import os
 import sys
@@ -18,7 +19,14 @@ from albert_tf.checkpoints.facts import Meeting, changed_settings
 from albert_tf.checkpoints.model_directory import make_output_dir
 from albert_tf.config import AlbertConfig
 from albert_tf.data.errors import UserError
-from albert_tf.data.files import check_folder, file_exists, folder_names, read_utf8, write_file
+from albert_tf.data.files import (
+    check_folder,
+    file_exists,
+    folder_names,
+    read_utf8,
+    real_name,
+    write_file,
+)
 from albert_tf.data.log_file import collected_log, write_log_to
 from albert_tf.data.parallel import hidden_progress, progress_bar
 from albert_tf.tools.model_card import describe_plan, write_card
@@ -91,6 +99,10 @@ def _plan(settings: PretrainSettings, start: float) -> dict[str, Any]:
         others = [name for name in folder_names(run) if not name.startswith(".")]
         if others:
             raise UserError(f"`output_dir` must be empty or a run of pretrain. It has {others[0]}.")
+        matches = [path for one in settings.text.split(",") for path in glob.glob(one.strip())]
+        for folder in filter(os.path.isdir, matches):
+            if os.path.join(real_name(run), "").startswith(os.path.join(real_name(folder), "")):
+                raise UserError(f"`output_dir` is in {folder}, whose files `text` contains.")
         with _quiet():
             return make_plan(settings, start)
     known = stored["settings"]
