@@ -46,6 +46,7 @@ from albert_tf.tools.pretrain_stages import (
     Row,
     execute,
 )
+from albert_tf.training.settings import OptimizerConfig
 
 _LEAST_BYTES = 200_000
 _BYTES_PER_PIECE = 500
@@ -169,14 +170,17 @@ class _Planner:
         tokens = [stage.steps * stage.tokens for stage in stages]
         is_large = tokens[-1] >= _SENTENCE_ORDER_TOKENS
         loss = self.given.get("sentence_loss") or (SOP if is_large else NONE)
-        rows = self._data_rows(*whole, stages, loss)
+        rows = self._data_rows(*whole, stages, loss) + self._training_rows(config, stages, loss)
+        for row in rows[-len(stages) - 2 : -2]:
+            names = ("num_train_steps", "num_warmup_steps", "num_decay_steps")
+            OptimizerConfig(**{name: row["settings"][name] for name in names})  # checks them
         return {
             "settings": comparable(settings),
             "size": size,
             "config": config.to_dict(),
             "text": {"bytes": self.num_bytes, "tokens": round(self.text_tokens), "parts": parts},
             "tokens": sum(tokens),
-            "stages": rows + self._training_rows(config, stages, loss),
+            "stages": rows,
         }
 
     def _given_to(self, kind: type, omitted: Iterable[str] = ()) -> dict[str, Any]:
@@ -230,7 +234,8 @@ class _Planner:
         records = f"{self.folder}/records/{stage.positions}.tfrecord-*"
         masks = {"max_predictions_per_seq": _predictions(_MASKING, stage)}
         row["settings"] |= {"input_file": records, "log_steps": 2, **masks}
-        omitted = "favor_shorter_ngram", "init_checkpoint", "grow_init_checkpoint"
+        omitted = ["favor_shorter_ngram", "init_checkpoint", "grow_init_checkpoint"]
+        omitted += ["num_warmup_steps", "num_decay_steps"]
         for name in (*_MASKING, *self.tokenizer, *omitted):
             row["settings"].pop(name, None)
         return float(execute(row, run, self.devices)["rate"]) * stage.positions
@@ -347,6 +352,7 @@ class _Planner:
                 "log_steps": max(1, min(100, steps // 20)),
             }
             omitted = ("train_batch_size", "init_checkpoint", "albert_config_file", "sentence_loss")
+            omitted += ("num_decay_steps",) * (not is_last)
             planned |= self._given_to(PretrainingSettings, omitted)
             planned["max_seq_length"] = length
             planned["max_predictions_per_seq"] = _predictions(planned, stage)
