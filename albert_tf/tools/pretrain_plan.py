@@ -355,7 +355,7 @@ class _Planner:
             omitted += ("num_decay_steps",) * (not is_last)
             planned |= self._given_to(PretrainingSettings, omitted)
             planned["max_seq_length"] = length
-            planned["max_predictions_per_seq"] = _predictions(planned, stage)
+            planned.setdefault("max_predictions_per_seq", _predictions(planned, stage))
             name = f"training {number}, {length} tokens"
             rows.append(_row(name, TRAINING, steps * stage.seconds, planned))
             initial = {"init_checkpoint": planned["output_dir"], "grow_init_checkpoint": False}
