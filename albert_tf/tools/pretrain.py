@@ -15,7 +15,6 @@ from typing import Any
 
 from absl import logging
 
-from albert_tf.checkpoints.facts import Meeting, changed_settings
 from albert_tf.checkpoints.model_directory import make_output_dir
 from albert_tf.config import AlbertConfig
 from albert_tf.data.errors import UserError
@@ -107,10 +106,12 @@ def _plan(settings: PretrainSettings, start: float) -> dict[str, Any]:
             return make_plan(settings, start)
     known = stored["settings"]
     more = {n for n in ("hours", "num_train_steps") if n in known and wanted.get(n, 0) > known[n]}
-    names = {*known, *wanted} - more
-    sources = {f"the plan in {run}": known, "this run": wanted}
-    sources = {where: {n: facts.get(n) for n in names} for where, facts in sources.items()}
-    if changes := changed_settings(sources, Meeting.WORKERS):
+    changes = [
+        f"`{name}` is {known.get(name)} in the plan in {run}, but {wanted.get(name)} in this run"
+        for name in sorted({*known, *wanted} - more)
+        if known.get(name) != wanted.get(name)
+    ]
+    if changes:
         raise UserError(f"{'; '.join(changes)}. Use the same settings, or a new `output_dir`.")
     return extended_plan(stored, wanted)
 
