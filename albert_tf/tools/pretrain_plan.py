@@ -144,8 +144,9 @@ class _Planner:
                 f"`text` contains {self.num_bytes:,} bytes. Training needs at least "
                 f"{_LEAST_BYTES:,} bytes, and a useful model 50 MB or more."
             )
-        self.pieces = self._vocab_size(settings.size if settings.size in SHAPES else "mini")
-        sample = ",".join(files), 10, int(share * self.num_bytes)
+        size = settings.size if settings.size in SHAPES else "mini"
+        self.pieces = self._config(size).vocab_size
+        sample = ",".join(files), 10, round(share * self.num_bytes)
         masked = _MASKING | {"max_predictions_per_seq": _predictions(_MASKING, self.last)}
         for row in self._data_rows(*sample, [self.last], NONE)[:-1]:  # no held-out records
             row["settings"] |= masked if row["command"] == RECORDS else {}
@@ -291,12 +292,13 @@ class _Planner:
         tokenizer = self.tokenizer or {"spm_model_file": f"{prefix}.model"}
         if not self.tokenizer or tokenizer.get("spm_model_file", "").startswith(RUN):
             planned = {"input_file": prepared, "model_prefix": prefix, **self.rules}
-            planned |= {"vocab_size": min(self.pieces, max(300, num_bytes // _BYTES_PER_PIECE))}
+            possible = max(300, num_bytes // _BYTES_PER_PIECE)
+            is_sample = num_bytes < self.num_bytes
+            planned |= {"vocab_size": min(self.pieces, possible) if is_sample else self.pieces}
             planned |= {"input_sentence_size": _VOCABULARY_LINES}
             if self.code in _MANY_CHARACTERS:
                 planned["character_coverage"] = 0.9995
-            omitted = ("vocab_size",) * (num_bytes < self.num_bytes)  # for a sample
-            planned |= self._given_to(VocabularySettings, omitted)
+            planned |= self._given_to(VocabularySettings, ("vocab_size",))
             rows.append(_row("vocabulary", VOCABULARY, seconds[VOCABULARY], planned))
         self.tokenizer = tokenizer
         held_out = stages[-1]._replace(steps=0)
