@@ -135,7 +135,8 @@ def _run_stages(
             if not is_chief and row["command"] != TRAINING:
                 finished = _wait_for(run, name, row["settings"])
             if finished.get("settings") == row["settings"]:
-                bar.initial += row["seconds"]  # not counted for the pace
+                # Not counted for the pace. A hidden bar has no such attribute.
+                bar.initial = getattr(bar, "initial", 0) + row["seconds"]
             else:
                 bar.set_description_str(row["name"])
 
