@@ -19,10 +19,10 @@ from albert_tf.training.curves import draw_curves
 from albert_tf.training.run_records import METRICS_FILE, read_records
 
 _SHOWN_TEXTS = 3
-_PIECES_OF_TEXT = range(8, 28)  # lengths of the texts in which a word is masked
+_PIECES_OF_TEXT = 8, 27  # lengths of the texts in which a word is masked
 _CARD = """\
 ---
-language: {language}
+language: "{language}"
 library_name: transformers
 pipeline_tag: fill-mask
 ---
@@ -48,8 +48,7 @@ _COMMANDS = """\
 albert_tf run_classifier --task_name=custom --albert_hub_module_handle={run}/model \\
   --train_file=train.csv --dev_file=dev.csv --output_dir=classifier --do_train --do_eval \\
   --max_seq_length={max_seq_length}
-# train longer
-albert_tf pretrain --text={text} --language={language} --output_dir={run} {more}
+# train longer: the same command with {longer}
 # export, share
 albert_tf export_onnx --model={run}/model --output_file=model.onnx
 hf upload NAME {run}/model"""
@@ -107,13 +106,13 @@ def write_card(run: str, plan: Mapping[str, Any], scores: Mapping[str, float]) -
         f"always predicting {tokenizer.tokens[frequent]!r}",
         *([f"sentence order     {order:.1%}, against 50.0% by chance"] if order else []),
         "",
-        *_guesses(model, tokenizer, rows),
+        *_guesses(model, tokenizer, rows, plan["config"]["max_position_embeddings"]),
     ]
-    values = {**settings, "run": run, "size": plan["size"]}
     limit = "num_train_steps" if "num_train_steps" in settings else "hours"
-    values |= {"more": f"--{limit}={2 * settings[limit]:g}", "summary": "\n".join(lines)}
+    values = {**settings, "run": run, "size": plan["size"], "summary": "\n".join(lines)}
+    values["longer"] = f"--{limit}={2 * settings[limit]:g}"
     commands = _COMMANDS.format(**{n: shlex.quote(str(v)) for n, v in values.items()})
-    stages = "\n".join(line for line in describe_plan(plan) if not line.startswith("end"))
+    stages = "\n".join(line for line in describe_plan(plan) if not line.startswith("end "))
     card = _CARD.format(**values, plan=stages, commands=commands)
     records, before = [], 0
     for row in plan["stages"]:
@@ -130,9 +129,12 @@ def write_card(run: str, plan: Mapping[str, Any], scores: Mapping[str, float]) -
     yield from ("", *lines, "", written, "", commands)
 
 
-def _guesses(model: str, tokenizer: Tokenizer, rows: Sequence[Sequence[int]]) -> Iterator[str]:
+def _guesses(
+    model: str, tokenizer: Tokenizer, rows: Sequence[Sequence[int]], positions: int
+) -> Iterator[str]:
     """Yields held-out texts with a masked word, and the model's guesses."""
-    fitting = [ids for ids in rows if len(ids) in _PIECES_OF_TEXT]
+    least, most = _PIECES_OF_TEXT
+    fitting = [ids for ids in rows if least <= len(ids) <= min(most, positions - 4)]
     chosen, texts, answers = fitting[:: len(fitting) // _SHOWN_TEXTS or 1][:_SHOWN_TEXTS], [], []
     for ids in chosen:
         pieces = tokenizer.convert_ids_to_tokens(ids)

@@ -4,6 +4,7 @@ When a stage is complete, its settings and results are written to `finished/`, a
 it. So a killed run continues with the stage that was interrupted.
 """
 
+import glob
 import json
 import os
 import sys
@@ -15,15 +16,27 @@ from typing import Any
 
 from absl import logging
 
-from albert_tf.checkpoints.facts import Meeting, changed_settings
 from albert_tf.checkpoints.model_directory import make_output_dir
 from albert_tf.config import AlbertConfig
 from albert_tf.data.errors import UserError
-from albert_tf.data.files import check_folder, file_exists, folder_names, read_utf8, write_file
+from albert_tf.data.files import (
+    check_folder,
+    file_exists,
+    folder_names,
+    read_utf8,
+    real_name,
+    write_file,
+)
 from albert_tf.data.log_file import collected_log, write_log_to
 from albert_tf.data.parallel import hidden_progress, progress_bar
 from albert_tf.tools.model_card import describe_plan, write_card
-from albert_tf.tools.pretrain_plan import Planner, comparable, extended_plan, few_layers
+from albert_tf.tools.pretrain_plan import (
+    Planner,
+    comparable,
+    device_settings,
+    extended_plan,
+    few_layers,
+)
 from albert_tf.tools.pretrain_settings import PretrainSettings
 from albert_tf.tools.pretrain_stages import TRAINING, Row, execute
 from albert_tf.training.cluster import cluster_from_environment
@@ -59,7 +72,7 @@ def pretrain(settings: PretrainSettings) -> JobResult:
         )
     check_folder(run)
     with locked(run, LOCK, dry_run=settings.dry_run) if is_chief else nullcontext():
-        plan = _plan(settings, start) if is_chief else {}
+        plan = _plan(settings, start) if is_chief or settings.dry_run else {}
         if settings.dry_run:
             print("\n".join(describe_plan(plan, "about ")))
             return JobResult(run)
@@ -86,14 +99,20 @@ def _plan(settings: PretrainSettings, start: float) -> dict[str, Any]:
         others = [name for name in folder_names(run) if not name.startswith(".")]
         if others:
             raise UserError(f"`output_dir` must be empty or a run of pretrain. It has {others[0]}.")
+        matches = [path for one in settings.text.split(",") for path in glob.glob(one.strip())]
+        for folder in filter(os.path.isdir, matches):
+            if os.path.join(real_name(run), "").startswith(os.path.join(real_name(folder), "")):
+                raise UserError(f"`output_dir` is in {folder}, whose files `text` contains.")
         with _quiet(), tempfile.TemporaryDirectory() as folder:
             return Planner(settings, folder).plan(start)
     known = stored["settings"]
-    more = {n for n in ("hours", "num_train_steps") if wanted.get(n, 0) > known.get(n, 0)}
-    names = {*known, *wanted} - more
-    sources = {f"the plan in {run}": known, "this run": wanted}
-    sources = {where: {n: facts.get(n) for n in names} for where, facts in sources.items()}
-    if changes := changed_settings(sources, Meeting.WORKERS):
+    more = {n for n in ("hours", "num_train_steps") if n in known and wanted.get(n, 0) > known[n]}
+    changes = [
+        f"`{name}` is {known.get(name)} in the plan in {run}, but {wanted.get(name)} in this run"
+        for name in sorted({*known, *wanted} - more)
+        if known.get(name) != wanted.get(name)
+    ]
+    if changes:
         raise UserError(f"{'; '.join(changes)}. Use the same settings, or a new `output_dir`.")
     return extended_plan(stored, wanted)
 
@@ -103,7 +122,7 @@ def _run_stages(
 ) -> dict[str, dict[str, Any]]:
     """Runs the stages that are not complete. Returns the results of all stages by name."""
     run, results = settings.output_dir, {}
-    devices = {n: v for n, v in settings.given().items() if n not in comparable(settings)}
+    devices = device_settings(settings)
     total = sum(row["seconds"] for row in rows)
     layout = "{percentage:3.0f}%  {desc}  {remaining} left"
     interval = 0.5 if sys.stderr.isatty() else 30.0
@@ -117,7 +136,8 @@ def _run_stages(
             if not is_chief and row["command"] != TRAINING:
                 finished = _wait_for(run, name, row["settings"])
             if finished.get("settings") == row["settings"]:
-                bar.initial += row["seconds"]  # not counted for the pace
+                # Not counted for the pace. A hidden bar has no such attribute.
+                bar.initial = getattr(bar, "initial", 0) + row["seconds"]
             else:
                 bar.set_description_str(row["name"])
 

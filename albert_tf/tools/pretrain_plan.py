@@ -6,6 +6,7 @@ of the bundled model mini (albert_tf/pretrained/mini/README.md).
 
 import math
 import os
+import random
 import time
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -18,12 +19,14 @@ import tensorflow as tf
 
 from albert_tf.checkpoints.formats.choose import open_model
 from albert_tf.checkpoints.formats.huggingface import read_config
+from albert_tf.checkpoints.load_tokenizer import load_tokenizer
 from albert_tf.config import BFLOAT16, FLOAT32, AlbertConfig
 from albert_tf.data.errors import UserError
 from albert_tf.data.files import file_size, match_files, read_utf8
 from albert_tf.data.parallel import available_cores
-from albert_tf.pretraining.instances import ADJACENT, NONE, SOP
-from albert_tf.pretraining.raw_text import read_parts
+from albert_tf.pretraining.instances import ADJACENT, NONE, NSP, ORIGINAL, SOP
+from albert_tf.pretraining.prepare_text import language_code
+from albert_tf.pretraining.raw_text import PART_BYTES, read_parts
 from albert_tf.pretraining.settings import (
     PrepareTextSettings,
     PretrainingDataSettings,
@@ -42,6 +45,7 @@ from albert_tf.tools.pretrain_stages import (
     Row,
     execute,
 )
+from albert_tf.training.settings import OptimizerConfig
 
 _LEAST_BYTES = 200_000
 _BYTES_PER_PIECE = 500
@@ -98,16 +102,21 @@ class Planner:
     """Decides the settings of all stages after a rehearsal on a sample of the text in `folder`."""
 
     def __init__(self, settings: PretrainSettings, folder: str) -> None:
-        self.settings, self.given, self.folder = settings, settings.given(), folder
+        self.settings, self.devices, self.folder = settings, device_settings(settings), folder
+        self.given = {n: v for n, v in settings.given().items() if n not in self.devices}
         self.source = self.given.get("init_checkpoint")
         stored = open_model(self.source) if self.source else None
-        is_english = settings.language.partition("-")[0] in ("en", "eng")
+        self.code = language_code(settings.language)
+        is_english = self.code == "en"
         self.rules: dict[str, Any] = {"do_lower_case": is_english, "keep_accents": not is_english}
         if stored:
             self.rules |= {name: value for name, value in stored.rules.items() if value is not None}
         self.rules |= {name: self.given[name] for name in self.rules if name in self.given}
         names = ("spm_model_file", "vocab_file")
         self.tokenizer = {name: self.given[name] for name in names if name in self.given}
+        if self.tokenizer:
+            tokenizer = load_tokenizer(**self.tokenizer, **self.rules)
+            self.given["vocab_size"] = tokenizer.vocab_size
         self.grows = bool(stored and (self.tokenizer or "vocab_size" in self.given))
         if stored and not self.grows:
             file = os.path.abspath(stored.required_tokenizer.files[0])
@@ -128,14 +137,15 @@ class Planner:
                 f"`text` contains {self.num_bytes:,} bytes. Training needs at least "
                 f"{_LEAST_BYTES:,} bytes, and a useful model 50 MB or more."
             )
-        self.pieces = self._vocab_size(settings.size if settings.size in SHAPES else "mini")
+        size = settings.size if settings.size in SHAPES else "mini"
+        self.pieces = self._config(size).vocab_size
         if share < 1:
             self.pieces = min(self.pieces, int(share * self.num_bytes) // _BYTES_PER_PIECE)
-        sample = ",".join(files), 10, int(share * self.num_bytes)
+        sample = ",".join(files), 10, round(share * self.num_bytes)
         masked = _MASKING | {"max_predictions_per_seq": self.last.positions // 5 + 1}
         for row in self._data_rows(*sample, [self.last], NONE)[:-1]:  # no held-out records
             row["settings"] |= masked if row["command"] == RECORDS else {}
-            counts = execute(row, self.folder, self.given)
+            counts = execute(row, self.folder, self.devices)
             if row["command"] == PREPARE:
                 path = os.path.join(self.folder, "text", "part-00000-of-00010.txt")
                 check_language(read_utf8(path), settings.language)
@@ -157,14 +167,17 @@ class Planner:
         tokens = [stage.steps * stage.tokens for stage in stages]
         is_large = tokens[-1] >= _SENTENCE_ORDER_TOKENS
         loss = self.given.get("sentence_loss") or (SOP if is_large else NONE)
-        rows = self._data_rows(*whole, stages, loss)
+        rows = self._data_rows(*whole, stages, loss) + self._training_rows(config, stages, loss)
+        for row in rows[-len(stages) - 2 : -2]:
+            names = ("num_train_steps", "num_warmup_steps", "num_decay_steps")
+            OptimizerConfig(**{name: row["settings"][name] for name in names})  # checks them
         return {
             "settings": comparable(settings),
             "size": size,
             "config": config.to_dict(),
             "text": {"bytes": self.num_bytes, "tokens": round(self.text_tokens), "parts": parts},
             "tokens": sum(tokens),
-            "stages": rows + self._training_rows(config, stages, loss),
+            "stages": rows,
         }
 
     def _given_to(self, kind: type, omitted: Iterable[str] = ()) -> dict[str, Any]:
@@ -173,7 +186,7 @@ class Planner:
 
     def _vocab_size(self, size: str = "mini") -> int:
         """Returns the number of pieces of a model, or fewer for a small text."""
-        most = _MANY_CHARACTERS.get(self.settings.language[:2], SHAPES[size][4])
+        most = _MANY_CHARACTERS.get(self.code, SHAPES[size][4])
         small = max(400, self.num_bytes // _BYTES_PER_PIECE)
         return int(self.given.get("vocab_size") or min(most, small))
 
@@ -184,7 +197,9 @@ class Planner:
             pieces = self._vocab_size() if self.grows else self.initial.vocab_size
             return self.initial.replace(max_position_embeddings=positions, vocab_size=pieces)
         if path := self.given.get("albert_config_file"):
-            return read_config(path)
+            config = read_config(path)
+            config.check_sequence_length(positions)
+            return config.replace(vocab_size=self.given.get("vocab_size", config.vocab_size))
         hidden, layers, heads, feed_forward, *_ = SHAPES[size]
         return AlbertConfig(
             vocab_size=self._vocab_size(size),
@@ -214,11 +229,14 @@ class Planner:
         run = os.path.join(self.folder, f"{config.hidden_size}-{stage.tokens}")
         config.to_json_file(os.path.join(run, "albert_config.json"))
         records = f"{self.folder}/records/{stage.positions}.tfrecord-*"
-        row["settings"] |= {"input_file": records, "log_steps": 2}
-        for name in (*_MASKING, *self.tokenizer, "init_checkpoint", "grow_init_checkpoint"):
-            del row["settings"][name]
+        slots = {"max_predictions_per_seq": stage.positions // 5 + 1}
+        row["settings"] |= {"input_file": records, "log_steps": 2, **slots}
+        omitted = ["favor_shorter_ngram", "init_checkpoint", "grow_init_checkpoint"]
+        omitted += ["num_warmup_steps", "num_decay_steps"]
+        for name in (*_MASKING, *self.tokenizer, *omitted):
+            row["settings"].pop(name, None)
         rates: list[float] = []  # the first one includes the compilation
-        execute(row, run, self.given, lambda record: rates.append(record["examples_per_second"]))
+        execute(row, run, self.devices, lambda record: rates.append(record["examples_per_second"]))
         return rates[-1] * stage.positions
 
     def _stages(self, config: AlbertConfig, budget: float) -> list[Stage]:
@@ -259,20 +277,19 @@ class Planner:
         self, text: str, parts: int, num_bytes: int, stages: Sequence[Stage], loss: str
     ) -> list[Row]:
         """Returns the stages before the training; every `parts`-th document is held out."""
-        language = self.settings.language
         planned: dict[str, Any] = {"input_file": text}
         planned |= {"output_file": f"{RUN}/text/part@{parts}.txt"}
-        planned |= {"language": language, "drop_duplicates": True}
+        planned |= {"language": self.settings.language, "drop_duplicates": True}
         per_second = {n: v * (n == VOCABULARY or available_cores()) for n, v in _SPEEDS.items()}
         seconds = {name: 1 + num_bytes / value for name, value in per_second.items()}
         planned |= self._given_to(PrepareTextSettings)
         rows = [_row("text", PREPARE, seconds[PREPARE], planned)]
         prepared, prefix = f"{RUN}/text/part-*", f"{RUN}/vocabulary/pieces"
         tokenizer = self.tokenizer or {"spm_model_file": f"{prefix}.model"}
-        if not self.tokenizer or tokenizer["spm_model_file"].startswith(RUN):
+        if not self.tokenizer or tokenizer.get("spm_model_file", "").startswith(RUN):
             planned = {"input_file": prepared, "model_prefix": prefix, **self.rules}
             planned |= {"vocab_size": self.pieces, "input_sentence_size": _VOCABULARY_LINES}
-            if language[:2] in _MANY_CHARACTERS:
+            if self.code in _MANY_CHARACTERS:
                 planned["character_coverage"] = 0.9995
             planned |= self._given_to(VocabularySettings, ("vocab_size",))
             rows.append(_row("vocabulary", VOCABULARY, seconds[VOCABULARY], planned))
@@ -281,7 +298,8 @@ class Planner:
         for stage in (*stages, held_out):
             length, is_last = stage.positions, stage.positions == stages[-1].positions
             planned = {"max_seq_length": length, "sentence_loss": loss if is_last else NONE}
-            planned |= {"sentence_pairs": ADJACENT, "short_seq_prob": 0.0, "dupe_factor": 1}
+            planned |= {"sentence_pairs": ORIGINAL if loss == NSP else ADJACENT}
+            planned |= {"short_seq_prob": 0.0, "dupe_factor": 1}
             planned |= {"masked_lm_prob": 0.0, **tokenizer, **self.rules}
             planned |= self._given_to(PretrainingDataSettings, {*_OF_TRAINING, *tokenizer})
             name, files, share = str(length), prepared, 1.0
@@ -297,14 +315,13 @@ class Planner:
     def _training_rows(self, config: AlbertConfig, stages: Sequence[Stage], loss: str) -> list[Row]:
         """Returns the stages from the first training step to the exported model."""
         rows: list[Row] = []
-        initial = {"init_checkpoint": self.source, "grow_init_checkpoint": self.grows}
+        grows = self.grows or config != (self.initial or config)  # pieces or positions
+        initial = {"init_checkpoint": self.source, "grow_init_checkpoint": grows}
         for number, stage in enumerate(stages, start=1):
             length, is_last = stage.positions, number == len(stages)
             scale = 384 / config.hidden_size
             rate = _LAST_RATE * scale * (stage.tokens / _LAST.tokens) ** 0.2
-            if (
-                not is_last
-            ):  # a higher rate prolongs the start, in which only frequencies are learned
+            if not is_last:  # with a higher rate, models learn only frequencies for longer
                 rate = _RATE * (min(1.0, scale) if number == 1 else scale)
             is_short = length <= _FEW_LAYERS_UNTIL and not is_last
             steps = stage.steps
@@ -330,10 +347,12 @@ class Planner:
                 "keep_checkpoint_max": 1,
                 "log_steps": max(1, min(100, steps // 20)),
             }
-            omitted = ("train_batch_size", "init_checkpoint", "albert_config_file", "sentence_loss")
+            omitted = ["train_batch_size", "init_checkpoint", "albert_config_file", "sentence_loss"]
+            omitted += ["num_decay_steps"] * (not is_last)
             planned |= self._given_to(PretrainingSettings, omitted)
             planned["max_seq_length"] = length
-            planned["max_predictions_per_seq"] = math.ceil(planned["masked_lm_prob"] * length)
+            slots = math.ceil(planned["masked_lm_prob"] * length)
+            planned.setdefault("max_predictions_per_seq", slots)
             name = f"training {number}, {length} tokens"
             rows.append(_row(name, TRAINING, steps * stage.seconds, planned))
             initial = {"init_checkpoint": planned["output_dir"], "grow_init_checkpoint": False}
@@ -418,18 +437,20 @@ def fast_precision() -> str:
 
 
 def _sample(text: str, folder: str) -> tuple[list[str], int, float]:
-    """Writes parts of evenly spread files to a folder.
+    """Writes parts of files, which are chosen at random, to a folder.
 
     Returns their paths, the number of bytes of the whole text, and the share of the sample.
     """
     files = match_files(text, in_folders=True)
-    chosen = files[:: -(-len(files) // _SAMPLE_PARTS)]
-    read, paths = [0], list[str]()
-    for path in chosen:
-        for part in islice(read_parts(path, read.append), _SAMPLE_PARTS // len(chosen)):
+    read, paths, left = [0], list[str](), _SAMPLE_PARTS * PART_BYTES
+    for path in random.Random(0).sample(files, len(files)):
+        for part in islice(read_parts(path, read.append), max(1, _SAMPLE_PARTS // len(files))):
             paths.append(os.path.join(folder, f"{len(paths)}.raw"))
             with open(paths[-1], "wb") as file:
                 file.write(part.data)
+            left -= len(part.data)
+        if left <= 0:
+            break
     written, total = sum(map(file_size, paths)), sum(map(file_size, files))
     ratio = max(1.0, written / max(1, sum(read)))  # of compressed files
     num_bytes = max(written, int(total * ratio))
@@ -441,7 +462,7 @@ def check_language(text: str, language: str) -> None:
     letters, scripts = Counter(filter(str.isalpha, text)), Counter[str]()
     for letter, count in letters.items():
         scripts[character_name(letter, "?").split()[0].split("-")[0]] += count
-    code, advice = language.lower()[:2], f"Pass its `language`. Received: {language!r}"
+    code, advice = language_code(language), f"Pass its `language`. Received: {language!r}"
     script = next((name for name, codes in _SCRIPTS.items() if code in codes.split()), "")
     for common, count in scripts.most_common(1):
         if script and scripts[script] < 0.2 * count:
@@ -455,7 +476,13 @@ def check_language(text: str, language: str) -> None:
 def comparable(settings: PretrainSettings) -> dict[str, Any]:
     """Returns the settings that all starts of a run must have in common, for JSON."""
     declared, values = settings_of(PretrainSettings), vars(settings)
-    others = {name for name in declared if declared[name].group == "Devices"}
+    others = {name for name in declared if declared[name].group == "Devices"} - {"precision"}
     kept = {n: v for n, v in values.items() if v is not None and n not in others}
     del kept["output_dir"], kept["dry_run"]
     return {name: list(v) if isinstance(v, tuple) else v for name, v in kept.items()}
+
+
+def device_settings(settings: PretrainSettings) -> dict[str, Any]:
+    """Returns the settings that the user has set, and that every start may change."""
+    common = comparable(settings)
+    return {name: value for name, value in settings.given().items() if name not in common}

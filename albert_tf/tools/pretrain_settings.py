@@ -74,8 +74,10 @@ class PretrainSettings(Settings):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.size != "auto" and (given := self.given() & {"init_checkpoint": 1}.keys()):
-            raise UserError(f"`size` cannot be combined with `{min(given)}`, which has a size.")
+        models = [n for n in ("init_checkpoint", "albert_config_file") if getattr(self, n)]
+        if len(models) + (self.size != "auto") > 1:
+            others = "`size`" if len(models) == 1 else f"`{models[1]}`"
+            raise UserError(f"{others} cannot be combined with `{models[0]}`, which has a size.")
 
     def given(self) -> dict[str, Any]:
         """Returns the settings of stages that the user has set."""
