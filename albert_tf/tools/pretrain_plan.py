@@ -233,10 +233,10 @@ class _Planner:
         run = os.path.join(self.folder, f"{config.hidden_size}-{stage.tokens}")
         config.to_json_file(os.path.join(run, "albert_config.json"))
         records = f"{self.folder}/records/{stage.positions}.tfrecord-*"
-        masks = {"max_predictions_per_seq": _predictions(_MASKING, stage)}
-        row["settings"] |= {"input_file": records, "log_steps": 2, **masks}
-        omitted = ["favor_shorter_ngram", "init_checkpoint", "grow_init_checkpoint"]
-        omitted += ["num_warmup_steps", "num_decay_steps"]
+        row["settings"] |= {"input_file": records, "log_steps": 2}
+        row["settings"] |= {"max_predictions_per_seq": _predictions(_MASKING, stage)}
+        row["settings"] |= {"num_warmup_steps": 0, "num_decay_steps": None}
+        omitted = "favor_shorter_ngram", "init_checkpoint", "grow_init_checkpoint"
         for name in (*_MASKING, *self.tokenizer, *omitted):
             row["settings"].pop(name, None)
         return float(execute(row, run, self.devices)["rate"]) * stage.positions
@@ -353,8 +353,8 @@ class _Planner:
                 "keep_checkpoint_max": 1,
                 "log_steps": max(1, min(100, steps // 20)),
             }
-            omitted = ("train_batch_size", "init_checkpoint", "albert_config_file", "sentence_loss")
-            omitted += ("num_decay_steps",) * (not is_last)
+            omitted = ["train_batch_size", "init_checkpoint", "albert_config_file", "sentence_loss"]
+            omitted += ["num_decay_steps"] * (not is_last)
             planned |= self._given_to(PretrainingSettings, omitted)
             planned["max_seq_length"] = length
             planned.setdefault("max_predictions_per_seq", _predictions(planned, stage))

@@ -296,8 +296,9 @@ class TestPlan:
         given = {"masked_lm_prob": 0.3, "num_warmup_steps": 9, "sentence_loss": SOP}
         plan_of(init_checkpoint="mini", vocab_size=500, hours=0.1, **given)
         [measured] = [row for row in plan_of.executed if row["command"] == TRAINING]
-        names = {"masked_lm_prob", "init_checkpoint", "num_warmup_steps", "spm_model_file"}
+        names = {"masked_lm_prob", "init_checkpoint", "spm_model_file"}
         assert measured["settings"].keys().isdisjoint(names)
+        assert measured["settings"]["num_warmup_steps"] == 0
         assert measured["settings"]["sentence_loss"] == NONE
         [records] = [row for row in plan_of.executed if row["command"] == RECORDS]
         masked = "max_predictions_per_seq"
