@@ -10,15 +10,17 @@ set -euo pipefail
 cd "$(dirname "$0")"
 . scripts/environment.sh
 show_help "$@"
-output=demo_output
-if [[ "${1:-}" = --output_dir=* ]]; then
-  output=${1#*=}
-  shift
-fi
+output=demo_output others=()
+for argument; do
+  case "$argument" in
+    --output_dir=*) output=${argument#*=} ;;
+    *) others+=("$argument") ;;
+  esac
+done
 make_environment requirements.txt requirements/languages.txt
 most_frequent=$("$PYTHON" -m scripts.python_texts "$output/texts")
 "$PYTHON" -m albert_tf pretrain --text="$output/texts/text" --output_dir="$output/language_model" \
-  --size=tiny --max_seq_length=32 --num_train_steps=300 "$@"
+  --size=tiny --max_seq_length=32 --num_train_steps=300 ${others[@]+"${others[@]}"}
 printf '\nFine-tuning mini: which chapter of the documentation is a paragraph from?\n\n'
 "$PYTHON" -m albert_tf run_classifier --task_name=custom --albert_hub_module_handle=mini \
   --train_file="$output/texts/train.csv" --dev_file="$output/texts/dev.csv" \

@@ -1,1 +1,1 @@
-"""Programs that use jobs: ablations, tables of results, inspection, exports and the demo."""
+"""Programs that use jobs: ablations, tables of results, inspection, exports and `pretrain`."""

@@ -229,10 +229,10 @@ class Planner:
         run = os.path.join(self.folder, f"{config.hidden_size}-{stage.tokens}")
         config.to_json_file(os.path.join(run, "albert_config.json"))
         records = f"{self.folder}/records/{stage.positions}.tfrecord-*"
-        slots = {"max_predictions_per_seq": stage.positions // 5 + 1}
-        row["settings"] |= {"input_file": records, "log_steps": 2, **slots}
-        omitted = ["favor_shorter_ngram", "init_checkpoint", "grow_init_checkpoint"]
-        omitted += ["num_warmup_steps", "num_decay_steps"]
+        row["settings"] |= {"input_file": records, "log_steps": 2}
+        row["settings"] |= {"max_predictions_per_seq": stage.positions // 5 + 1}
+        row["settings"] |= {"num_warmup_steps": 0, "num_decay_steps": None}
+        omitted = "favor_shorter_ngram", "init_checkpoint", "grow_init_checkpoint"
         for name in (*_MASKING, *self.tokenizer, *omitted):
             row["settings"].pop(name, None)
         rates: list[float] = []  # the first one includes the compilation

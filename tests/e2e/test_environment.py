@@ -11,9 +11,10 @@ from pathlib import Path
 
 import pytest
 
+from tests.command_flags import mistake_in
 from tests.programs import ROOT, TIMEOUT
 
-DEMO = ["requirements.txt"]
+DEMO = ["requirements.txt", "languages.txt"]
 DOCS = ["requirements.txt", "docs.txt", "beam.txt", "onnx.txt"]
 TEST = ["requirements.txt", "requirements-dev.txt",
         "beam.txt", "keras-hub.txt", "languages.txt", "litert.txt", "onnx.txt"]  # fmt: skip
@@ -22,8 +23,8 @@ ALL = ["requirements.txt", "requirements-dev.txt",
        "litert.txt", "onnx.txt"]  # fmt: skip
 JAX = ["jax.txt", "jax-tpu.txt"]
 
-# Logs calls of venv and pip. If it is killed, it leaves a half-installed package that the next call
-# does not repair, like the real pip. With $PAUSE, pip waits until it is killed.
+# Logs calls of venv, pip and programs. If it is killed, it leaves a half-installed package that the
+# next call does not repair, like the real pip. With $PAUSE, pip waits until it is killed.
 PYTHON = """#!/usr/bin/env bash
 site=.venv/lib/python3.11/site-packages
 case "$*" in
@@ -41,7 +42,9 @@ case "$*" in
     touch "$site/half"
     [ -z "${PAUSE:-}" ] || { touch paused; sleep 3600; }
     [ -n "$was_half" ] || rm "$site/half" ;;
-  *) ! [ -f "$site/half" ] ;;
+  *)
+    echo "$*" >>programs
+    ! [ -f "$site/half" ] ;;
 esac
 """
 
@@ -116,6 +119,19 @@ def test_scripts_install_only_missing_requirements(clone):
         clone.run(script)
     assert clone.installations()[4:] == [DOCS]
     assert clone.environments() == 1
+
+
+def test_the_demo_passes_flags_to_pretrain(clone):
+    clone.run("demo --num_train_steps=7 --output_dir=my_demo --size=mini")
+    texts, pretrain, classifier = (clone.folder / "programs").read_text().splitlines()
+    assert texts == "-m scripts.python_texts my_demo/texts"
+    start = "-m albert_tf pretrain --text=my_demo/texts/text --output_dir=my_demo/language_model "
+    assert pretrain.startswith(start)
+    assert pretrain.endswith(" --num_train_steps=500 --num_train_steps=7 --size=mini")
+    assert "--train_file=my_demo/texts/train.csv --dev_file=my_demo/texts/dev.csv" in classifier
+    assert "--output_dir=my_demo/classifier" in classifier
+    for words in (pretrain, classifier):
+        assert mistake_in(["python", *words.split()]) is None
 
 
 def test_a_killed_installation_is_repeated(clone):
