@@ -13,7 +13,7 @@ import pytest
 
 from tests.programs import ROOT, TIMEOUT
 
-DEMO = ["requirements.txt"]
+DEMO = ["requirements.txt", "languages.txt"]
 DOCS = ["requirements.txt", "docs.txt", "beam.txt", "onnx.txt"]
 TEST = ["requirements.txt", "requirements-dev.txt",
         "beam.txt", "keras-hub.txt", "languages.txt", "litert.txt", "onnx.txt"]  # fmt: skip
