@@ -19,8 +19,10 @@ EXPORTS = "exports.json"  # in the workspace: directories that are named after t
 
 # Command: what its command line must have (a regular expression), and the flags that are added.
 SMALL = {
-    "demo": [
-        ("", "--num_train_steps=6 --max_documents=60 --vocab_size=400 --num_fine_tuning_steps=2")
+    "pretrain": [
+        ("", "--num_train_steps=8 --train_batch_size=4"),
+        ("^(?!.*--init_checkpoint)", "--size=tiny"),
+        ("--vocab_size", "--vocab_size=500"),
     ],
     "train_sentencepiece": [("", "--vocab_size=1000")],
     "run_pretraining": [

@@ -25,7 +25,7 @@ from tests.token_run import tagged_sentences, write_conll
 
 # Files of a clone that documented commands use.
 _CLONE = ("*.py", "*.md", "*.toml", "*.txt", "*.sh", "albert_tf", "benchmarks", "docs", "notebooks",
-          "scripts")  # fmt: skip
+          "requirements", "scripts")  # fmt: skip
 
 # The model `base_v2` as if it had been downloaded, for `ALBERT_TF_HOME=cache`.
 _DOWNLOADED = "cache/released/albert_base_v2/albert_base"
@@ -124,7 +124,8 @@ class Workspace:
         self.path(".venv/bin/activate").write_text(activate)
         # scripts/environment.sh writes this file after an installation.
         installed = subprocess.check_output(
-            ["cksum", "requirements.txt", "pyproject.toml"], cwd=self.folder
+            ["cksum", "requirements.txt", "requirements/languages.txt", "pyproject.toml"],
+            cwd=self.folder,
         )
         self.path(".venv/installed").write_bytes(installed)
 
@@ -148,11 +149,7 @@ class Workspace:
         few = "\n".join(lines[:300])
         for name in ("text/heldout/1.txt", "heldout.txt"):
             self.path(name).write_text(few)
-        for name, seed in (
-            ("raw/train/1.txt", 1),
-            ("raw/train/2.txt", 2),
-            ("raw/heldout/1.txt", 3),
-        ):
+        for name, seed in (("texts/1.txt", 1), ("texts/2.txt", 2)):
             self.path(name).write_text(german_text(seed), "utf-8")
         sentences = [line for line in lines if line][:50]
         self.path("texts.txt").write_text("".join(f"{line}\t{line}\n" for line in sentences))

@@ -28,7 +28,7 @@ from tests.text_models import write_model
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
 # Log lines of TensorFlow, progress bars, and warnings of this package about tiny settings.
 _EXPECTED_ON_STDERR = re.compile(
-    r"[IWE]\d{4} |WARNING: All log messages before absl|.*\d(%\||batch )|INFO: Created "
+    r"[IWE]\d{4} |WARNING: All log messages before absl|.*\d(%\||%  |batch )|INFO: Created "
     r"|WARNING:absl:|\x1b\[A$"
 )
 
@@ -239,6 +239,20 @@ def test_pretraining_trains_resumes_and_fills_in_blanks(folder, golden):
     assert [line.count("%") for line in early.splitlines()[1:2]] == [5]
     assert [line.count("%") for line in late.splitlines()[1:3]] == [5, 5]  # 4 steps and 6 steps
     assert early.splitlines()[1].strip() in late.splitlines()[1]
+
+
+@pytest.mark.slow
+def test_raw_text_becomes_a_model_that_is_fine_tuned(folder):
+    settings = {"size": "tiny", "num_train_steps": 4, "max_seq_length": 32, "vocab_size": 400}
+    run = run_notebook("raw_text_to_model", folder, SETTINGS=settings)
+    run.assert_clean(1)  # curves
+    planned, trained = run.printed().split("model     tiny")[1:]
+    for stage in ("training 1, 16 tokens", "training 2, 32 tokens"):
+        assert re.search(rf"{stage} +about 00:\d\d +2 steps of 256", planned)
+        assert stage in trained
+    assert trained.count("[MASK]") == 3 + 3  # of the summary, and of the notebook
+    assert (run.output / "run" / "model" / "model.safetensors").exists()
+    assert re.search(r"accuracy for 200 other sentences: \d+%", trained)
 
 
 @pytest.mark.slow
