@@ -54,8 +54,11 @@ albert_tf export_onnx --model={run}/model --output_file=model.onnx
 hf upload NAME {run}/model"""
 
 
-def describe_plan(plan: Mapping[str, Any], about: str = "") -> Iterator[str]:
-    """Yields the lines of a plan; `about` is prepended to its estimates."""
+def describe_plan(plan: Mapping[str, Any], about: str = "", done: float = 0.0) -> Iterator[str]:
+    """Yields the lines of a plan.
+
+    `about` is prepended to its estimates, and `done` is the time in seconds of finished stages.
+    """
     text = plan["text"]
     yield f"model     {_model(plan)}"
     yield (
@@ -73,7 +76,7 @@ def describe_plan(plan: Mapping[str, Any], about: str = "") -> Iterator[str]:
                 "{num_train_steps:,} steps of {train_batch_size}, learning rate {learning_rate:g}"
             ).format(**row["settings"])
         yield f"  {row['name']:24} {time:14} {steps}".rstrip()
-    seconds = sum(row["seconds"] for row in plan["stages"])
+    seconds = sum(row["seconds"] for row in plan["stages"]) - done
     end = datetime.now() + timedelta(seconds=seconds)
     yield f"end       {about}{end:%A %H:%M}, after {tqdm.format_interval(seconds)}"
     yield from filter(None, [plan.get("note")])
@@ -123,8 +126,8 @@ def write_card(run: str, plan: Mapping[str, Any], scores: Mapping[str, float]) -
             before += row["settings"]["num_train_steps"]
     records.append({"step": before, "phase": "eval", **scores})
     picture = draw_curves(records, os.path.basename(os.path.abspath(run)))
-    names = (os.path.join(run, name) for name in ("README.md", "training_curves.png"))
-    write_files(dict(zip(names, (card, picture), strict=True)))
+    files = {"README.md": card, "training_curves.png": picture}
+    write_files({os.path.join(f, name): files[name] for f in (run, model) for name in files})
     written = f"{run}: model/ (for all commands and libraries), README.md, training_curves.png"
     yield from ("", *lines, "", written, "", commands)
 

@@ -79,13 +79,16 @@ def pretrain(settings: PretrainSettings) -> JobResult:
         if is_chief:
             make_output_dir(run)
             _write_json(run, _PLAN_FILE, plan)
-            print("\n".join(describe_plan(plan)), flush=True)
+            done = sum(
+                row["seconds"] for row in plan["stages"] if row["name"] in _results(run, plan)
+            )
+            print("\n".join(describe_plan(plan, done=done)), flush=True)
             config = AlbertConfig.from_dict(plan["config"])
             config.to_json_file(os.path.join(run, "albert_config.json"))
             few_layers(config).to_json_file(os.path.join(run, "few_layers.json"))
         else:
             plan = _wait_for(run, _PLAN_FILE, comparable(settings))
-        results = _run_stages(plan["stages"], settings, is_chief=is_chief)
+        results = _run_stages(plan, settings, is_chief=is_chief)
         evaluated = results["evaluation"]
         if is_chief:
             print("\n".join(write_card(run, plan, evaluated["scores"])))
@@ -118,43 +121,55 @@ def _plan(settings: PretrainSettings, start: float) -> dict[str, Any]:
 
 
 def _run_stages(
-    rows: list[Row], settings: PretrainSettings, *, is_chief: bool
+    plan: Mapping[str, Any], settings: PretrainSettings, *, is_chief: bool
 ) -> dict[str, dict[str, Any]]:
     """Runs the stages that are not complete. Returns the results of all stages by name."""
-    run, results = settings.output_dir, {}
-    devices = device_settings(settings)
-    total = sum(row["seconds"] for row in rows)
-    layout = "{percentage:3.0f}%  {desc}  {remaining} left"
-    interval = 0.5 if sys.stderr.isatty() else 30.0
+    run, rows, devices = settings.output_dir, plan["stages"], device_settings(settings)
+    results = _results(run, plan)
     with progress_bar(
-        total=total, bar_format=layout, smoothing=0, mininterval=interval, disable=not is_chief
+        total=sum(row["seconds"] for row in rows),
+        initial=sum(row["seconds"] for row in rows if row["name"] in results),
+        bar_format="{percentage:3.0f}%  {desc}  {remaining} left",
+        smoothing=0,  # the pace of all stages of this start
+        mininterval=0.5 if sys.stderr.isatty() else 30.0,
+        disable=not is_chief,
     ) as bar:
         for number, row in enumerate(rows):
-            name = f"finished/{number:02d}-{row['command']}.json"
-            finished = _read_json(run, name)
-            end = sum(before["seconds"] for before in rows[: number + 1])
-            if not is_chief and row["command"] != TRAINING:
-                finished = _wait_for(run, name, row["settings"])
-            if finished.get("settings") == row["settings"]:
-                # Not counted for the pace. A hidden bar has no such attribute.
-                bar.initial = getattr(bar, "initial", 0) + row["seconds"]
-            else:
-                bar.set_description_str(row["name"])
+            if row["name"] in results:
+                continue
+            before, seconds = bar.n, row["seconds"]
+            bar.set_description_str(row["name"])
 
-                def show(record: Mapping[str, Any], row: Row = row, end: float = end) -> None:
-                    part = 1 - record["step"] / row["settings"].get("num_train_steps", 1)
-                    accuracy = record.get("masked_lm_accuracy", 0)
-                    bar.set_description_str(f"{row['name']}, accuracy {accuracy:.1%}", False)
-                    bar.update(end - part * row["seconds"] - bar.n)
+            def show(record: Mapping[str, Any], row: Row = row, start: float = before) -> None:
+                part = record["step"] / row["settings"].get("num_train_steps", 1)
+                accuracy = record.get("masked_lm_accuracy", 0)
+                bar.set_description_str(f"{row['name']}, accuracy {accuracy:.1%}", False)
+                bar.update(start + part * row["seconds"] - bar.n)
 
+            if is_chief or row["command"] == TRAINING:
                 with _quiet(), _log_to(run, row):
-                    result = execute(row, run, devices, show)
-                finished = {"settings": row["settings"], "result": result}
-                if is_chief:
-                    _write_json(run, name, finished)
-            bar.update(end - bar.n)
-            results[row["name"]] = finished["result"]
-    return results
+                    results[row["name"]] = execute(row, run, devices, show)
+            if is_chief:
+                finished = {"settings": row["settings"], "result": results[row["name"]]}
+                _write_json(run, _file_name(number, row), finished)
+            else:
+                _wait_for(run, _file_name(number, row), row["settings"])
+            bar.update(before + seconds - bar.n)
+    return _results(run, plan)
+
+
+def _file_name(number: int, row: Row) -> str:
+    return f"finished/{number:02d}-{row['command']}.json"
+
+
+def _results(run: str, plan: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """Returns the results of the stages that are complete, by name."""
+    rows = [(row, _read_json(run, _file_name(n, row))) for n, row in enumerate(plan["stages"])]
+    return {
+        row["name"]: finished["result"]
+        for row, finished in rows
+        if finished.get("settings") == row["settings"]
+    }
 
 
 def _read_json(run: str, name: str) -> dict[str, Any]:

@@ -54,7 +54,7 @@ _LARGE_BYTES = 500_000_000  # a tenth of this is enough for the steps with short
 _SAMPLE_PARTS = 4  # of a megabyte
 _MOST_PASSES = 40  # over the text; mini was trained for 31
 _SENTENCE_ORDER_TOKENS = 1e9  # from which mini learned the order of sentences
-_MANY_CHARACTERS = {"ja": 20_000, "zh": 20_000}  # pieces
+_MANY_CHARACTERS = {"ja": 20_000, "ko": 8_000, "zh": 20_000}  # pieces
 _VOCABULARY_LINES = 1_000_000
 # Bytes per second: text and records on each core, a vocabulary on one core
 _SPEEDS = {PREPARE: 8e6, VOCABULARY: 1e6, RECORDS: 4e6}
@@ -140,7 +140,8 @@ class Planner:
         size = settings.size if settings.size in SHAPES else "mini"
         self.pieces = self._config(size).vocab_size
         if share < 1:
-            self.pieces = min(self.pieces, int(share * self.num_bytes) // _BYTES_PER_PIECE)
+            small = int(share * self.num_bytes) // _BYTES_PER_PIECE
+            self.pieces = min(self.pieces, max(4000, small))
         sample = ",".join(files), 10, round(share * self.num_bytes)
         masked = _MASKING | {"max_predictions_per_seq": self.last.positions // 5 + 1}
         for row in self._data_rows(*sample, [self.last], NONE)[:-1]:  # no held-out records
@@ -187,7 +188,8 @@ class Planner:
     def _vocab_size(self, size: str = "mini") -> int:
         """Returns the number of pieces of a model, or fewer for a small text."""
         most = _MANY_CHARACTERS.get(self.code, SHAPES[size][4])
-        small = max(400, self.num_bytes // _BYTES_PER_PIECE)
+        least = 4000 if self.code in _MANY_CHARACTERS else 400
+        small = max(least, self.num_bytes // _BYTES_PER_PIECE)
         return int(self.given.get("vocab_size") or min(most, small))
 
     def _config(self, size: str) -> AlbertConfig:

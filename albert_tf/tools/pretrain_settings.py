@@ -19,7 +19,14 @@ _STAGES = (PrepareTextSettings, VocabularySettings, PretrainingDataSettings, Pre
 _PLANNED = frozenset(
     {"input_file", "eval_input_file", "output_file", "model_prefix", "init_from_group0"}
     | {"do_train", "do_eval", "eval_checkpoint", "watch_secs", "grow_init_checkpoint"}
-    | {"random_next_sentence", "masked_lm_budget", "dupe_factor", "runner", "profile_steps"}
+    | {
+        "random_next_sentence",
+        "masked_lm_budget",
+        "dupe_factor",
+        "do_permutation",
+        "runner",
+        "profile_steps",
+    }
 )
 
 

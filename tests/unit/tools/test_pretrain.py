@@ -41,17 +41,19 @@ class Plans:
         self.executed: list[dict[str, Any]] = []
         monkeypatch.setattr(pretrain_plan, "execute", self._execute)
         monkeypatch.setattr(pretrain_plan, "_sample", lambda *_: (["0.raw"], self.num_bytes, 1.0))
-        monkeypatch.setattr(pretrain_plan, "_head", lambda _: "")
+        monkeypatch.setattr(pretrain_plan, "read_utf8", lambda _: "")
         monkeypatch.setattr(pretrain_plan, "fast_precision", lambda: "float32")
 
-    def _execute(self, row: dict[str, Any], *_: Any) -> dict[str, Any]:
+    def _execute(self, row: dict[str, Any], run: str, devices: Any, on_log: Any = None) -> Any:
         self.executed.append(row)
-        length = row["settings"].get("max_seq_length", 1)
-        return {"text_tokens": self.tokens, "rate": self.rate / length}
+        if on_log:
+            on_log({"examples_per_second": self.rate / row["settings"]["max_seq_length"]})
+        return {"text_tokens": self.tokens}
 
     def __call__(self, **changes: Any) -> dict[str, Any]:
         settings = {"text": "text.txt", "output_dir": self.folder / "run", **changes}
-        return pretrain_plan.make_plan(PretrainSettings(**settings), time.monotonic())
+        planner = pretrain_plan.Planner(PretrainSettings(**settings), str(self.folder))
+        return planner.plan(time.monotonic())
 
 
 @pytest.fixture
