@@ -126,7 +126,7 @@ def write_card(run: str, plan: Mapping[str, Any], scores: Mapping[str, float]) -
             before += row["settings"]["num_train_steps"]
     records.append({"step": before, "phase": "eval", **scores})
     picture = draw_curves(records, os.path.basename(os.path.abspath(run)))
-    files = {"README.md": card, "training_curves.png": picture}
+    files: dict[str, str | bytes] = {"README.md": card, "training_curves.png": picture}
     write_files({os.path.join(f, name): files[name] for f in (run, model) for name in files})
     written = f"{run}: model/ (for all commands and libraries), README.md, training_curves.png"
     yield from ("", *lines, "", written, "", commands)

@@ -79,9 +79,8 @@ def pretrain(settings: PretrainSettings) -> JobResult:
         if is_chief:
             make_output_dir(run)
             _write_json(run, _PLAN_FILE, plan)
-            done = sum(
-                row["seconds"] for row in plan["stages"] if row["name"] in _results(run, plan)
-            )
+            known = _results(run, plan)
+            done = sum(row["seconds"] for row in plan["stages"] if row["name"] in known)
             print("\n".join(describe_plan(plan, done=done)), flush=True)
             config = AlbertConfig.from_dict(plan["config"])
             config.to_json_file(os.path.join(run, "albert_config.json"))

@@ -10,6 +10,7 @@ import random
 import time
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from itertools import islice
 from typing import Any, NamedTuple
 from unicodedata import name as character_name
@@ -34,6 +35,7 @@ from albert_tf.pretraining.settings import (
     VocabularySettings,
 )
 from albert_tf.settings import settings_of
+from albert_tf.tools.check_accelerator import run_isolated
 from albert_tf.tools.pretrain_settings import PretrainSettings
 from albert_tf.tools.pretrain_stages import (
     EXPORT,
@@ -45,6 +47,7 @@ from albert_tf.tools.pretrain_stages import (
     Row,
     execute,
 )
+from albert_tf.training.cluster import num_workers
 from albert_tf.training.settings import OptimizerConfig
 
 _LEAST_BYTES = 200_000
@@ -91,7 +94,7 @@ _SHORT = (Stage(16, 4096, 1500, 5), Stage(32, 4096, 900, 9), Stage(64, 4096, 160
 _LAST = Stage(128, 8192, 2069, 14)
 _FEW_LAYERS, _FEW_LAYERS_UNTIL = 2, 32  # layers, positions
 # A model that has not learned to use neighbors in this stage learns little afterwards.
-_FIRST_STEPS = 600
+_FIRST_STEPS, _FIRST_WARMUP = 600, 100  # at least
 _RATE, _LAST_RATE, _CONTINUED_RATE = 5e-4, 8e-4, 3e-4  # for a hidden size of 384
 _MASKING = {"masked_lm_prob": 0.2, "ngram": 1, "do_whole_word_mask": False}
 # Settings of records that only the training uses, because its records are not masked.
@@ -122,7 +125,9 @@ class Planner:
             file = os.path.abspath(stored.required_tokenizer.files[0])
             self.tokenizer = {names[file.endswith(".txt")]: file}
         self.initial = stored.required_config if stored else None
-        self.precision = self.given.get("precision") or fast_precision()
+        # Workers must connect before TensorFlow is used.
+        precision = partial(run_isolated, fast_precision) if num_workers() > 1 else fast_precision
+        self.precision = self.given.get("precision") or precision()
         self.last = _LAST._replace(positions=settings.max_seq_length)
 
     def plan(self, start: float) -> dict[str, Any]:
@@ -327,6 +332,7 @@ class Planner:
                 rate = _RATE * (min(1.0, scale) if number == 1 else scale)
             is_short = length <= _FEW_LAYERS_UNTIL and not is_last
             steps = stage.steps
+            least = 0 if number > 1 or self.source else min(_FIRST_WARMUP, steps // 2)
             planned = {
                 "input_file": f"{RUN}/records/{length}.tfrecord-*",
                 "output_dir": f"{RUN}/training/{number}",
@@ -338,7 +344,7 @@ class Planner:
                 "allow_partial_checkpoint": is_last and loss != NONE,
                 "train_batch_size": stage.tokens // length,
                 "num_train_steps": steps,
-                "num_warmup_steps": steps // stage.warmup,
+                "num_warmup_steps": max(steps // stage.warmup, least),
                 "optimizer": "adamw",
                 "learning_rate": float(f"{_CONTINUED_RATE if self.source else rate:.2g}"),
                 "poly_power": float(is_last),

@@ -19,17 +19,9 @@ _STAGES = (PrepareTextSettings, VocabularySettings, PretrainingDataSettings, Pre
 _PLANNED = frozenset(
     {"input_file", "eval_input_file", "output_file", "model_prefix", "init_from_group0"}
     | {"do_train", "do_eval", "eval_checkpoint", "watch_secs", "grow_init_checkpoint"}
-    | {
-        "random_next_sentence",
-        "masked_lm_budget",
-        "dupe_factor",
-        "do_permutation",
-        "runner",
-        "profile_steps",
-    }
+    | {"random_next_sentence", "masked_lm_budget", "dupe_factor", "do_permutation"}
+    | {"runner", "profile_steps"}
 )
-
-
 _OWN = frozenset(
     {"text", "language", "output_dir", "hours", "size", "num_train_steps", "max_seq_length"}
     | {"dry_run"}
@@ -55,8 +47,8 @@ class PretrainSettings(Settings):
 
     `text` and `output_dir` are required. All settings of `PrepareTextSettings`,
     `VocabularySettings`, `PretrainingDataSettings` and `PretrainingSettings` that the plan does not
-    set are accepted, too, and replace the planned values of their stages. For errors, see
-    `ClassificationSettings`.
+    set are accepted, too, and replace the planned values of their stages. For all flags, see
+    docs/flags.md. For errors, see `ClassificationSettings`.
     """
 
     text: str = required("Data")("""

@@ -138,7 +138,6 @@ GIVEN: dict[str, tuple[Any, str]] = {
     "short_seq_prob": (0.1, RECORDS),
     "sentence_pairs": ("original", RECORDS),
     "random_seed": (3, RECORDS),
-    "do_permutation": (True, RECORDS),
     "word_starts": ("unicode", RECORDS),
     "masked_lm_prob": (0.3, TRAINING),
     "max_predictions_per_seq": (3, TRAINING),
