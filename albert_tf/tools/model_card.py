@@ -51,7 +51,8 @@ albert_tf run_classifier --task_name=custom --albert_hub_module_handle={run}/mod
 # train longer: the same command with {longer}
 # export, share
 albert_tf export_onnx --model={run}/model --output_file=model.onnx
-hf upload NAME {run}/model"""
+hf upload NAME {run}/model
+hf upload NAME {run}/README.md README.md"""
 
 
 def describe_plan(plan: Mapping[str, Any], about: str = "", done: float = 0.0) -> Iterator[str]:
@@ -126,8 +127,8 @@ def write_card(run: str, plan: Mapping[str, Any], scores: Mapping[str, float]) -
             before += row["settings"]["num_train_steps"]
     records.append({"step": before, "phase": "eval", **scores})
     picture = draw_curves(records, os.path.basename(os.path.abspath(run)))
-    files: dict[str, str | bytes] = {"README.md": card, "training_curves.png": picture}
-    write_files({os.path.join(f, name): files[name] for f in (run, model) for name in files})
+    names = (os.path.join(run, name) for name in ("README.md", "training_curves.png"))
+    write_files(dict(zip(names, (card, picture), strict=True)))
     written = f"{run}: model/ (for all commands and libraries), README.md, training_curves.png"
     yield from ("", *lines, "", written, "", commands)
 

@@ -171,7 +171,11 @@ def assert_same_results(output, expected):
     """Checks all files that do not contain times or speeds."""
     parts = ("text", "vocabulary", "records", "model", "evaluation/eval_results.txt", "README.md")
     files = [
-        {name: data for name, data in contents(folder).items() if name.startswith(parts)}
+        {  # the commands in the model card contain the directory
+            name: data.replace(str(folder).encode(), b"RUN")
+            for name, data in contents(folder).items()
+            if name.startswith(parts)
+        }
         for folder in (output, expected)
     ]
     assert files[0].keys() == files[1].keys()
