@@ -22,7 +22,7 @@ CHAPTERS = ("asyncio", "email", "language", "logging", "unittest")
 # Sentences with these names would reveal the chapter.
 _NAMES = re.compile("|".join(CHAPTERS), re.IGNORECASE)
 _MOST_PARAGRAPHS = 150  # per chapter
-_PARAGRAPH_WORDS = 15  # minimum
+_PARAGRAPH_WORDS = 12  # minimum
 _SENTENCE = re.compile(r"\b[A-Z][a-z]*(?: [A-Za-z'-]+[,;:]?){3,}[.!?](?=\s|$)")
 _SKIPPED_FOLDER = re.compile("(^|/)(site-packages|dist-packages|tests?|idlelib|lib2to3)/")
 
