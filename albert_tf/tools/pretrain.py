@@ -23,12 +23,12 @@ from albert_tf.data.files import (
     check_folder,
     file_exists,
     folder_names,
-    read_utf8,
     real_name,
     write_file,
 )
 from albert_tf.data.log_file import collected_log, write_log_to
 from albert_tf.data.parallel import hidden_progress, progress_bar
+from albert_tf.data.strict_json import read_json
 from albert_tf.tools.model_card import describe_plan, write_card
 from albert_tf.tools.pretrain_plan import (
     Planner,
@@ -173,7 +173,7 @@ def _results(run: str, plan: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
 
 def _read_json(run: str, name: str) -> dict[str, Any]:
     path = os.path.join(run, name)
-    return json.loads(read_utf8(path)) if file_exists(path) else {}
+    return read_json(path, path) if file_exists(path) else {}
 
 
 def _write_json(run: str, name: str, content: Mapping[str, Any]) -> None:

@@ -127,7 +127,7 @@ def test_the_demo_passes_flags_to_pretrain(clone):
     assert texts == "-m scripts.python_texts my_demo/texts"
     start = "-m albert_tf pretrain --text=my_demo/texts/text --output_dir=my_demo/language_model "
     assert pretrain.startswith(start)
-    assert pretrain.endswith(" --num_train_steps=500 --num_train_steps=7 --size=mini")
+    assert pretrain.endswith(" --num_train_steps=7 --size=mini")  # the last value counts
     assert "--train_file=my_demo/texts/train.csv --dev_file=my_demo/texts/dev.csv" in classifier
     assert "--output_dir=my_demo/classifier" in classifier
     for words in (pretrain, classifier):
