@@ -57,7 +57,8 @@ _LARGE_BYTES = 500_000_000  # a tenth of this is enough for the steps with short
 _SAMPLE_PARTS = 4  # of a megabyte
 _MOST_PASSES = 40  # over the text; mini was trained for 31
 _SENTENCE_ORDER_TOKENS = 1e9  # from which mini learned the order of sentences
-_MANY_CHARACTERS = {"ja": 20_000, "ko": 8_000, "zh": 20_000}  # pieces
+# Least and most pieces of languages with many characters
+_MANY_CHARACTERS = {"ja": (4000, 20_000), "ko": (2000, 8000), "zh": (4000, 20_000)}
 _VOCABULARY_LINES = 1_000_000
 # Bytes per second: text and records on each core, a vocabulary on one core
 _SPEEDS = {PREPARE: 8e6, VOCABULARY: 1e6, RECORDS: 4e6}
@@ -192,8 +193,7 @@ class Planner:
 
     def _vocab_size(self, size: str = "mini") -> int:
         """Returns the number of pieces of a model, or fewer for a small text."""
-        most = _MANY_CHARACTERS.get(self.code, SHAPES[size][4])
-        least = 4000 if self.code in _MANY_CHARACTERS else 400
+        least, most = _MANY_CHARACTERS.get(self.code, (400, SHAPES[size][4]))
         small = max(least, self.num_bytes // _BYTES_PER_PIECE)
         return int(self.given.get("vocab_size") or min(most, small))
 
