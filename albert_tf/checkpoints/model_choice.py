@@ -70,6 +70,7 @@ def choose_model(
     vocab_file: str | None = None,
     do_lower_case: bool | None = None,
     keep_accents: bool | None = None,
+    has_more_layers: bool = False,
 ) -> StoredModel:
     """Returns a model with the chosen parts, see above.
 
@@ -91,6 +92,7 @@ def choose_model(
             default of models without a value is `True`.
         keep_accents: whether to keep accents, for SentencePiece. If `None`, the value of the model
             is used. The default of models without a value is `False`.
+        has_more_layers: whether the configuration may have other numbers of layers than the model.
 
     Raises:
         ValueError: no model is named, the configuration is missing, or `settle` rejects the parts.
@@ -113,6 +115,8 @@ def choose_model(
     first = {str(chosen.config_file): config_facts(config)}
     configs = {str(m.config_file): config_facts(m.config) for m in models if m.config}
     strict = {str(model.config_file) for model in models if model.is_strict} - {*first}
+    for facts in configs.values() if has_more_layers else ():
+        facts["num_hidden_layers"] = None
     settle({**first, **configs}, Meeting.GIVEN, strict=strict)
     _compare_with_releases(first, has_weights=bool(models))
     given = {LOWER_CASE_KEY: do_lower_case, ACCENTS_KEY: keep_accents}

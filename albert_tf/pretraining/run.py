@@ -131,6 +131,7 @@ def _chosen_model(settings: PretrainingSettings, record_files: Sequence[str]) ->
         output_dir=settings.output_dir,
         spm_model_file=settings.spm_model_file,
         vocab_file=settings.vocab_file,
+        has_more_layers=settings.init_from_group0,
     )
 
 

@@ -69,7 +69,7 @@ _NOMINAL_RATE = 2e11  # operations per second, if the speed is not measured
 # process in the same time, from which on this size is better than the next smaller one.
 SHAPES: dict[str, tuple[int, int, int, int, int, float]] = {
     "tiny": (128, 2, 2, 512, 8000, 0),
-    "mini": (384, 4, 6, 1536, 8000, 2e7),
+    "mini": (384, 4, 6, 1536, 8000, 3e7),
     "small": (512, 6, 8, 2048, 8000, 2e8),
     "base_v2": (768, 12, 12, 3072, 30000, 4e9),
 }
@@ -364,6 +364,7 @@ class Planner:
             name = f"training {number}, {length} tokens"
             rows.append(_row(name, TRAINING, steps * stage.seconds, planned))
             initial = {"init_checkpoint": planned["output_dir"], "grow_init_checkpoint": False}
+            initial["init_from_group0"] = is_short  # the next stage may have more layers
         return [*rows, *_finishing_rows(planned)]
 
 
@@ -378,7 +379,7 @@ def _row(name: str, command: str, seconds: float, settings: dict[str, Any]) -> R
 
 def _finishing_rows(trained: Mapping[str, Any]) -> list[Row]:
     """Returns the evaluation and the export after the last stage of training."""
-    omitted = ("init_checkpoint", "grow_init_checkpoint", "num_decay_steps")
+    omitted = ("init_checkpoint", "init_from_group0", "grow_init_checkpoint", "num_decay_steps")
     evaluation = {
         **{name: value for name, value in trained.items() if name not in omitted},
         **{"do_train": False, "do_eval": True, "masked_lm_prob": 0.15},

@@ -11,6 +11,7 @@ import pytest
 from albert_tf.checkpoints.downloads import bundled_directory
 from albert_tf.checkpoints.errors import LoadError
 from albert_tf.checkpoints.formats.choose import open_model
+from albert_tf.checkpoints.formats.huggingface import read_config
 from albert_tf.checkpoints.formats.original import write_checkpoint
 from albert_tf.checkpoints.model_choice import choose_model, model_in
 from albert_tf.checkpoints.model_directory import ModelDirectory
@@ -123,7 +124,19 @@ def test_error_without_a_model_lists_the_arguments(tmp_path):
         choose_model(albert_hub_module_handle="", output_dir=str(tmp_path / "fresh"))
     ways = {*inspect.signature(choose_model).parameters}
     for flag in ways - {"path", "eval_checkpoint", "do_lower_case", "keep_accents"}:
-        assert f"`{flag}`" in str(error.value)
+        assert f"`{flag}`" in str(error.value) or flag == "has_more_layers"
+
+
+@pytest.mark.parametrize("is_intended", [False, True])
+def test_intended_layers_are_not_reported(hub, tmp_path, caplog, is_intended):
+    model = hub / "albert_directory"
+    config = read_config(str(model / "albert_config.json"))
+    path = tmp_path / "albert_config.json"
+    config.replace(num_hidden_layers=config.num_hidden_layers + 1).to_json_file(str(path))
+    choose_model(
+        albert_config_file=str(path), init_checkpoint=str(model), has_more_layers=is_intended
+    )
+    assert ("num_hidden_layers is" in caplog.text) != is_intended
 
 
 def test_empty_init_checkpoint_is_rejected(hub):

@@ -308,11 +308,11 @@ class TestPlan:
     @pytest.mark.parametrize(
         ("trained", "text", "size"),
         [
-            *((1e6, 1e9, "tiny"), (1.9e7, 1e9, "tiny"), (2.1e7, 1e9, "mini")),
+            *((1e6, 1e9, "tiny"), (2.9e7, 1e9, "tiny"), (3.1e7, 1e9, "mini")),
             *((1.9e8, 1e9, "mini"), (2.1e8, 1e9, "small"), (3.9e9, 1e9, "small")),
             *((4.1e9, 1e9, "base_v2"), (1e12, 1e9, "base_v2")),
             # 40 passes over a small text
-            *((1e12, 4e5, "tiny"), (1e12, 6e5, "mini"), (1e12, 6e6, "small")),
+            *((1e12, 7e5, "tiny"), (1e12, 8e5, "mini"), (1e12, 6e6, "small")),
         ],
     )
     def test_the_size_that_time_and_text_can_train(self, plan_of, trained, text, size):
