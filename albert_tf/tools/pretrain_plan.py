@@ -63,6 +63,7 @@ _VOCABULARY_LINES = 1_000_000
 # Bytes per second: text and records on each core, a vocabulary on one core
 _SPEEDS = {PREPARE: 8e6, VOCABULARY: 1e6, RECORDS: 4e6}
 _FINISHING_SECONDS = 15.0  # of the evaluation, and of the export
+_STARTING_SECONDS = 8.0  # of each stage of training, to compile it
 _NOMINAL_RATE = 2e11  # operations per second, if the speed is not measured
 
 # Hidden size, layers, heads, feed-forward size, pieces; and the number of tokens that mini can
@@ -161,6 +162,7 @@ class Planner:
         whole = settings.text, parts, self.num_bytes
         seconds = sum(r["seconds"] for r in self._data_rows(*whole, [*_SHORT, self.last], NONE))
         passed = time.monotonic() - start + seconds + 2 * _FINISHING_SECONDS
+        passed += _STARTING_SECONDS * (len(_SHORT) + 1)
         budget = settings.hours * 3600 - passed
         if budget <= 0 and not settings.num_train_steps:
             raise UserError(
