@@ -364,7 +364,8 @@ class Planner:
             slots = math.ceil(planned["masked_lm_prob"] * length)
             planned.setdefault("max_predictions_per_seq", slots)
             name = f"training {number}, {length} tokens"
-            rows.append(_row(name, TRAINING, steps * stage.seconds, planned))
+            seconds = _STARTING_SECONDS + steps * stage.seconds
+            rows.append(_row(name, TRAINING, seconds, planned))
             initial = {"init_checkpoint": planned["output_dir"], "grow_init_checkpoint": False}
             initial["init_from_group0"] = is_short  # the next stage may have more layers
         return [*rows, *_finishing_rows(planned)]
