@@ -15,6 +15,7 @@ from albert_tf.data.files import read_utf8, write_files
 from albert_tf.modeling.parameter_sharing import parameter_counts
 from albert_tf.pretraining.fill_mask import MASK, FillMask
 from albert_tf.tokenization.base import WORD_START, Tokenizer
+from albert_tf.tools.pretrain_stages import RUN
 from albert_tf.training.curves import draw_curves
 from albert_tf.training.run_records import METRICS_FILE, read_records
 
@@ -64,7 +65,7 @@ def describe_plan(plan: Mapping[str, Any], about: str = "", done: float = 0.0) -
     yield f"model     {_model(plan)}"
     yield (
         f"text      {about}{text['bytes'] / 1e6:,.1f} MB, {about}{text['tokens'] / 1e6:,.1f} "
-        f"million tokens; 1 of {text['parts']} documents is held out"
+        f"million tokens; 1/{text['parts']} is held out"
     )
     yield (
         f"training  {about}{plan['tokens'] / 1e6:,.1f} million tokens, "
@@ -121,7 +122,7 @@ def write_card(run: str, plan: Mapping[str, Any], scores: Mapping[str, float]) -
     records, before = [], 0
     for row in plan["stages"]:
         if row["name"].startswith("training"):
-            folder = row["settings"]["output_dir"].format(run=run)
+            folder = row["settings"]["output_dir"].replace(RUN, run)
             found = read_records(os.path.join(folder, METRICS_FILE))
             records += [{**record, "step": before + record["step"]} for record in found]
             before += row["settings"]["num_train_steps"]

@@ -68,7 +68,7 @@ def pretrain(settings: PretrainSettings) -> JobResult:
     is_chief = cluster is None or cluster.index == 0
     if cluster and len(cluster.workers) > 1 and not settings.num_train_steps:
         raise UserError(
-            "Several workers need `num_train_steps`, because only one machine is measured."
+            "Several workers need `num_train_steps`, because their speed is not measured."
         )
     check_folder(run)
     with locked(run, LOCK, dry_run=settings.dry_run) if is_chief else nullcontext():
@@ -100,11 +100,17 @@ def _plan(settings: PretrainSettings, start: float) -> dict[str, Any]:
     if not (stored := _read_json(run, _PLAN_FILE)):
         others = [name for name in folder_names(run) if not name.startswith(".")]
         if others:
-            raise UserError(f"`output_dir` must be empty or a run of pretrain. It has {others[0]}.")
+            raise UserError(
+                "`output_dir` must be empty or contain a run of pretrain. It contains "
+                f"{others[0]!r}. Use another directory."
+            )
         matches = [path for one in settings.text.split(",") for path in glob.glob(one.strip())]
         for folder in filter(os.path.isdir, matches):
             if os.path.join(real_name(run), "").startswith(os.path.join(real_name(folder), "")):
-                raise UserError(f"`output_dir` is in {folder}, whose files `text` contains.")
+                raise UserError(
+                    f"`output_dir` is in {folder}, whose files `text` contains. Use another "
+                    "directory."
+                )
         with _quiet(), tempfile.TemporaryDirectory() as folder:
             return Planner(settings, folder).plan(start)
     known = stored["settings"]
@@ -204,5 +210,5 @@ def _quiet() -> Iterator[None]:
 def _log_to(run: str, row: Row) -> Iterator[None]:
     """Context manager that appends the log of a stage to `log.txt`; a training has its own."""
     with nullcontext() if row["command"] == TRAINING else collected_log():
+        write_log_to(run)  # from here on, also if the stage fails
         yield
-        write_log_to(run)

@@ -66,8 +66,9 @@ _FINISHING_SECONDS = 15.0  # of the evaluation, and of the export
 _STARTING_SECONDS = 8.0  # of each stage of training, to compile it
 _NOMINAL_RATE = 2e11  # operations per second, if the speed is not measured
 
-# Hidden size, layers, heads, feed-forward size, pieces; and the number of tokens that mini can
-# process in the same time, from which on this size is better than the next smaller one.
+# Hidden size, layers, heads, feed-forward size and pieces. The last number limits --size=auto: if
+# mini can process this many tokens in the given time, the size is better than the next smaller one.
+# docs/results.md has the measurements for mini. The limits of larger sizes are estimates.
 SHAPES: dict[str, tuple[int, int, int, int, int, float]] = {
     "tiny": (128, 2, 2, 512, 8000, 0),
     "mini": (384, 4, 6, 1536, 8000, 3e7),
@@ -83,7 +84,7 @@ _SCRIPTS = {
 
 
 class Stage(NamedTuple):
-    """A stage of training. `warmup` is the part of the steps: 5 stands for a fifth."""
+    """A stage of training. The first `steps // warmup` steps are the warm-up."""
 
     positions: int
     tokens: int  # per step
@@ -98,8 +99,9 @@ _FEW_LAYERS, _FEW_LAYERS_UNTIL = 2, 32  # layers, positions
 # A model that has not learned to use neighbors in this stage learns little afterwards.
 _FIRST_STEPS, _FIRST_WARMUP = 600, 100  # at least
 _RATE, _LAST_RATE, _CONTINUED_RATE = 5e-4, 8e-4, 3e-4  # for a hidden size of 384
+_EVALUATED_PROB = 0.15  # of masked tokens, as in the original and in other results
 _MASKING = {"masked_lm_prob": 0.2, "ngram": 1, "do_whole_word_mask": False}
-# Settings of records that only the training uses, because its records are not masked.
+# Settings that records and training have in common, but that do not apply to unmasked records.
 _OF_TRAINING = settings_of(PretrainingSettings).keys() - {"spm_model_file", "vocab_file"}
 
 
@@ -167,7 +169,7 @@ class Planner:
         if budget <= 0 and not settings.num_train_steps:
             raise UserError(
                 f"`hours`={settings.hours:g} is too short. Without the training, the command "
-                f"takes about {passed / 3600:.2g} hours."
+                f"takes about {passed / 3600:.2g} hours. Pass more `hours`."
             )
         size = self._size(budget)
         config = self._config(size)
@@ -382,10 +384,12 @@ def _row(name: str, command: str, seconds: float, settings: dict[str, Any]) -> R
 
 def _finishing_rows(trained: Mapping[str, Any]) -> list[Row]:
     """Returns the evaluation and the export after the last stage of training."""
+    slots = math.ceil(_EVALUATED_PROB * trained["max_seq_length"])
     omitted = ("init_checkpoint", "init_from_group0", "grow_init_checkpoint", "num_decay_steps")
     evaluation = {
         **{name: value for name, value in trained.items() if name not in omitted},
-        **{"do_train": False, "do_eval": True, "masked_lm_prob": 0.15},
+        **{"do_train": False, "do_eval": True, "masked_lm_prob": _EVALUATED_PROB},
+        "max_predictions_per_seq": max(slots, trained["max_predictions_per_seq"]),
         "eval_checkpoint": f"{trained['output_dir']}/model.ckpt-{trained['num_train_steps']}",
         "input_file": f"{RUN}/records/heldout.tfrecord",
         "output_dir": f"{RUN}/evaluation",
@@ -400,9 +404,9 @@ def _finishing_rows(trained: Mapping[str, Any]) -> list[Row]:
 
 def extended_plan(plan: dict[str, Any], wanted: Mapping[str, Any]) -> dict[str, Any]:
     """Returns a plan with one more stage of training if `wanted` has more hours or steps."""
-    known, *_, last = plan["settings"], *(r for r in plan["stages"] if "training" in r["name"])
-    before, number = last["settings"], int(last["name"].split()[1].strip(",")) + 1
-    seconds = last["seconds"] / before["num_train_steps"]
+    known, trainings = plan["settings"], [r for r in plan["stages"] if "training" in r["name"]]
+    before, number = trainings[-1]["settings"], len(trainings) + 1
+    seconds = trainings[-1]["seconds"] / before["num_train_steps"]
     steps = wanted.get("num_train_steps", 0) - known.get("num_train_steps", 0)
     if "num_train_steps" not in known:
         steps = int((wanted["hours"] - known["hours"]) * 3600 / seconds)

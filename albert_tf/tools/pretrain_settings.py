@@ -64,7 +64,7 @@ class PretrainSettings(Settings):
         Time of the whole command in hours, without interruptions. --num_train_steps replaces
         it.""")
     size: str = setting("auto", "Model", choices=("auto", *SIZES))("""
-        Size of the model. auto: the size that the hours and the text can train.""")
+        Size of the model. auto: the size that can be trained in --hours on this text.""")
     num_train_steps: int | None = setting(None, "Training", at_least=1)("""
         Number of training steps of all stages. Default: as many as fit into --hours.""")
     max_seq_length: int = setting(128, "Training", at_least=16)("""

@@ -4,6 +4,7 @@ import contextlib
 import io
 import json
 import random
+import re
 import shutil
 import signal
 import time
@@ -71,6 +72,19 @@ def run(tmp_path_factory, eager):
     run = PretrainRun(tmp_path_factory.mktemp("pretrain"))
     run.printed = printed_by(run)
     return run
+
+
+def test_a_dry_run_measures_the_speed_of_continued_models(run, capsys):
+    """Text, vocabulary, records and training of the rehearsal are real, also for new pieces."""
+    output = run.folder / "planned"
+    model = {"albert_config_file": None, "init_checkpoint": run.output / "model"}
+    for steps in ({}, {"vocab_size": 450}):
+        flags = {"num_train_steps": None, "hours": 1.0, "dry_run": True, "output_dir": output}
+        run_command(run, **model, **steps, **flags)
+        printed = capsys.readouterr().out
+        [steps] = re.findall(r"training 1, 16 tokens +about .*?([\d,]+) steps of 4,", printed)
+        assert int(steps.replace(",", "")) > 1000  # an hour of a tiny model
+        assert not output.exists()
 
 
 class TestFinishedRun:

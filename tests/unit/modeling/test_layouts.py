@@ -50,7 +50,7 @@ def inputs_of(shape, vocab_size):
 
 
 def loss_of(outputs, mask):
-    """Returns a weighted sum of the outputs, without those of padding that no loss uses."""
+    """Returns a weighted sum of the outputs. Vectors of padding tokens have the weight 0."""
     terms = []
     for name, values in sorted(outputs.items()):
         weights = tf.random.stateless_normal(values.shape, [len(name), 3])

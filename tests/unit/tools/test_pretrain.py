@@ -479,7 +479,7 @@ class TestDirectories:
     def test_other_files_are_rejected(self, run, plan_of, tmp_path):
         (tmp_path / "run").mkdir()
         (tmp_path / "run" / "mine.txt").write_text("mine")
-        with pytest.raises(UserError, match=r"--output_dir must be empty .* mine\.txt"):
+        with pytest.raises(UserError, match=r"--output_dir must be empty .*mine\.txt"):
             run_here(command, run.flags(output_dir=tmp_path / "run"))
         assert [path.name for path in (tmp_path / "run").iterdir()] == ["mine.txt"]
 
@@ -506,7 +506,7 @@ class TestDirectories:
             run_here(command, run.flags(output_dir=tmp_path / "run", dry_run=True))
             printed = capsys.readouterr().out
             assert printed.startswith("model     given: 1 layers of 12")
-            assert "about 40.0 MB, about 10.0 million tokens; 1 of 100 documents" in printed
+            assert "about 40.0 MB, about 10.0 million tokens; 1/100 is held out" in printed
             assert printed.endswith(f"{DRY_RUN_PASSED}\n")
             assert not (tmp_path / "run").exists()
 
@@ -677,7 +677,7 @@ class TestSummary:
         assert lines[0] == (
             "model     mini: 4 layers of 384, 3.1 million parameters, 8,000 pieces, 128 positions"
         )
-        assert lines[1].startswith("text      about 40.0 MB, about 10.0 million tokens; 1 of 100")
+        assert lines[1].startswith("text      about 40.0 MB, about 10.0 million tokens; 1/100")
         training = [line for line in lines if line.startswith("  training")]
         assert len(training) == 4
         assert "500 steps of 256, learning rate 0.0005" in training[0]
