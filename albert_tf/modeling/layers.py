@@ -296,8 +296,9 @@ class FactorizedEmbedding(ConfiguredLayer):
         length = self._checked_length(input_ids)
         words = self._look_up(self.word_embeddings, layout.tokens(input_ids))
         segments = self._look_up(self.token_type_embeddings, layout.tokens(segment_ids))
-        positions = layout.positions(tf.convert_to_tensor(self.position_embeddings)[:length])
-        embedded = self.layer_norm(as_float32(words) + as_float32(segments) + as_float32(positions))
+        positions = as_float32(self.position_embeddings)[:length]
+        embedded = layout.add_positions(as_float32(words) + as_float32(segments), positions)
+        embedded = self.layer_norm(embedded)
         return dropout(embedded, self.config.hidden_dropout_prob, dropout_seed), words
 
     def _checked_length(self, input_ids: tf.Tensor) -> int | tf.Tensor:

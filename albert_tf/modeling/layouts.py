@@ -29,9 +29,9 @@ class Padded:
         """Maps sequences, [B, S, ...], to tokens of this layout."""
         return x
 
-    def positions(self, x: tf.Tensor) -> tf.Tensor:
-        """Maps values of positions, [S, E], to values of tokens."""
-        return x
+    def add_positions(self, x: tf.Tensor, positions: tf.Tensor) -> tf.Tensor:
+        """Adds values of positions, [S, E], to tokens of this layout, [..., E]."""
+        return x + positions
 
     def read(self, x: tf.Tensor, read: Read) -> tf.Tensor:
         """Maps tokens of this layout to the vectors that are read, [B, R, H]."""
@@ -94,9 +94,12 @@ class Unpadded(Padded):
         """See `Padded`. Gradients are not supported."""
         return tf.gather(tf.reshape(x, [-1]), self._places)
 
-    def positions(self, x: tf.Tensor) -> tf.Tensor:
+    def add_positions(self, x: tf.Tensor, positions: tf.Tensor) -> tf.Tensor:
         """See `Padded`."""
-        return tf.gather(x, self._places % self._shape[1])
+        # Otherwise, if x is a sum, TensorFlow's graph rewriter adds three tensors at once, in an
+        # order that depends on which of them is still in use: the last bits vary between runs.
+        x = tf.ensure_shape(x, x.shape)
+        return x + tf.gather(positions, self._places % self._shape[1])
 
     def read(self, x: tf.Tensor, read: Read) -> tf.Tensor:
         """See `Padded`."""

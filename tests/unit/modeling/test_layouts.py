@@ -1,10 +1,12 @@
 """Without padding, and with only the vectors that a head reads, losses and gradients are equal."""
 
+from collections import Counter
 from functools import cache
 
 import numpy as np
 import pytest
 import tensorflow as tf
+from tensorflow.python.eager import context
 
 from albert_tf.modeling.models import (
     AlbertForClassification,
@@ -153,3 +155,35 @@ def test_everything_is_computed_for_hidden_states():
     assert outputs["sequence_output"].shape == [B, S, model.config.hidden_size]
     for name in ("sequence_output", "pooled_output", "logits"):
         np.testing.assert_array_equal(outputs[name], expected[name])
+
+
+def executed_graphs(function):
+    """Runs a function and returns the graphs that TensorFlow executes."""
+    context.enable_run_metadata()
+    try:
+        function()
+        metadata = context.export_run_metadata()
+    finally:
+        context.disable_run_metadata()
+    return [graph.post_optimization_graph for graph in metadata.function_graphs]
+
+
+@pytest.mark.parametrize("policy", ["float32", "mixed_bfloat16"])
+@pytest.mark.parametrize("ops", usual(OPS, "unpadded"))
+def test_sums_have_a_fixed_order(ops, policy, traced, optimized_graphs):
+    """The sum of three tensors overwrites the first one that nothing else uses and begins with it.
+
+    What else uses a tensor may have finished or not, so one of the first two needs no other use.
+    """
+    model = AlbertForPretraining(small_config(), dtype=policy)
+    inputs = inputs_of([B, S], model.config.vocab_size)
+    step = tf.function(lambda: loss_and_gradients(model, inputs, OPS[ops]), autograph=False)
+    num_sums = 0
+    for graph in executed_graphs(step):
+        uses = Counter(name.partition(":")[0] for node in graph.node for name in node.input)
+        for node in graph.node:
+            if node.op == "AddN" and node.attr["N"].i > 2:
+                num_sums += 1
+                first = [name.partition(":")[0] for name in node.input[:2]]
+                assert min(uses[name] for name in first) == 1, (node.name, node.input)
+    assert num_sums  # gradients of query, key and value
