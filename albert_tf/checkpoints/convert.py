@@ -221,16 +221,16 @@ def _rounded(weights: Mapping[str, np.ndarray], dtype: str) -> dict[str, np.ndar
     return {name: values.astype(dtype) for name, values in weights.items()}
 
 
-def check_target(output_dir: str, has_checkpoint: bool = True) -> None:
+def check_target(output_dir: str, has_checkpoint: bool = True, advice: str = "") -> None:
     """Raises `ValueError` unless a directory is new or empty, `WriteError` if it is not writable.
 
-    If `has_checkpoint`, the path must not contain pattern characters.
+    If `has_checkpoint`, the path must not contain pattern characters. `advice` names another way.
     """
     if has_checkpoint:
         check_checkpoint_path(output_dir)
     exists = tf.io.gfile.exists(output_dir)
     if exists and (not tf.io.gfile.isdir(output_dir) or tf.io.gfile.listdir(output_dir)):
-        raise UserError(f"{output_dir} already exists. Use a new or empty directory.")
+        raise UserError(f"{output_dir} already exists. Use a new or empty directory{advice}.")
     # Temporary files are created next to the directory.
     if problem := why_not_writable(os.path.dirname(real_name(output_dir).rstrip("/"))):
         raise write_error(output_dir, problem)

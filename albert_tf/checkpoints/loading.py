@@ -46,6 +46,7 @@ from albert_tf.tokenization.base import Tokenizer
 from albert_tf.tokenization.piece_counts import warn_of_unreachable_pieces
 
 M = TypeVar("M", bound=ConfiguredModel)
+NEW_HEAD = 'For a new head, pass its classes, such as labels=["no", "yes"]'
 _MAX_MISSING = 50_000_000  # fewer missing parameters are reported by name, after building a model
 
 # Group, inner group, part and number of a block variable.
@@ -147,7 +148,8 @@ def build_as(
     `rename_labels`.
     """
     settings, config, shapes = dict(settings), stored.required_config, stored.weights.shapes
-    is_new, is_renamed = settings.pop("new_head", False), settings.pop("rename_labels", False)
+    is_asked, is_renamed = settings.pop("new_head", False), settings.pop("rename_labels", False)
+    is_new = is_asked
     task, known = _stated(stored.task, model_class), {}
     if not (is_new or _is_other_head(model_class, settings, shapes, task)):
         check_head(stored.path, shapes, task)
@@ -162,7 +164,7 @@ def build_as(
         new_head=is_new,
     )
     report.check_heads(allow_new=True)
-    if report.needed:
+    if report.needed and not is_asked:
         logging.warning(
             "%s.load(%r): new weights, random until they are trained: %s",
             model_class.__name__,
@@ -461,6 +463,7 @@ def new_model(
     for variable, initializer in pending:
         if id(variable) not in filled:
             variable.assign(initializer(variable.shape, variable.dtype))
+    model.weights_file = weights.source
     return model, report
 
 

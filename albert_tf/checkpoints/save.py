@@ -86,7 +86,7 @@ def save(
     target = directory
     if overwrite and os.path.isdir(directory):
         target = random_name(os.path.abspath(directory))
-    check_target(target)
+    check_target(target, advice=", or pass overwrite=True")
     lower_case = bool(config.extra.get(LOWER_CASE_KEY, True))
     stored = StoredModel.in_memory(
         config,

@@ -4,11 +4,19 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set, Sized
 from dataclasses import replace
 from typing import Any
 
-from albert_tf.checkpoints.loading import build_as, build_kind, check_model, open_with_tokenizer
+import numpy as np
+
+from albert_tf.checkpoints.loading import (
+    NEW_HEAD,
+    build_as,
+    build_kind,
+    check_model,
+    open_with_tokenizer,
+)
 from albert_tf.checkpoints.stored_task import StoredTask
 from albert_tf.classification.data import CustomData, metrics_for
 from albert_tf.classification.run import ClassifierJob
@@ -20,6 +28,7 @@ from albert_tf.data.arguments import (
     as_list,
     check_choice,
     check_same_length,
+    check_single,
     texts_and_pairs,
     value_of,
 )
@@ -31,7 +40,7 @@ from albert_tf.finetuning.fine_tuned import FineTuned
 from albert_tf.finetuning.metrics import predictions, rounded, scores, warn_of_constant
 from albert_tf.finetuning.predictor import new_predictor
 from albert_tf.finetuning.texts import TextExample, text_examples
-from albert_tf.labels import LABEL_SEPARATOR, Labels
+from albert_tf.labels import LABEL_SEPARATOR, Labels, split_labels
 from albert_tf.modeling.models import AlbertForClassification
 from albert_tf.tokenization.base import Tokenizer
 
@@ -57,6 +66,7 @@ class TextClassifier(TextPredictor, FineTuned):
         ValueError: the tokenizer or the labels do not match the model, or a number is out of range.
     """
 
+    STATE = (*FineTuned.STATE, "pairs")
     JOB = ClassifierJob
 
     def __init__(
@@ -99,9 +109,9 @@ class TextClassifier(TextPredictor, FineTuned):
         Args:
             path: a model of any format; see `albert_tf.load`. For a training directory, the best
                 checkpoint is used or, if there is none, the newest.
-            labels: names of the classes; empty for a regression. If `None`, the labels of the
-                stored classifier are used. If the model has no classifier, it gets a new head with
-                random weights for `labels`.
+            labels: names of the classes, which may be integers or Booleans; empty for a regression.
+                If `None`, the labels of the stored classifier are used. If the model has no
+                classifier, it gets a new head with random weights for `labels`.
             multi_label: whether a new head predicts any number of labels per text.
             new_head: whether to replace a stored classifier with a new head with random weights.
             rename_labels: whether to keep a stored classifier and rename its classes to `labels`.
@@ -122,7 +132,9 @@ class TextClassifier(TextPredictor, FineTuned):
         stored = open_with_tokenizer(path, precision=precision)
         if labels is None:
             model = build_kind(
-                stored, AlbertForClassification, "a model with a classifier or a regression"
+                stored,
+                AlbertForClassification,
+                f"a model with a classifier or a regression. {NEW_HEAD}",
             )
             if stored.task is None and model.num_labels > 1:
                 raise UserError(
@@ -138,22 +150,25 @@ class TextClassifier(TextPredictor, FineTuned):
         return cls(model, labels=names, max_seq_length=max_seq_length, batch_size=batch_size)
 
     def __call__(
-        self, texts: Iterable[str], text_pairs: Iterable[str] | None = None
+        self, texts: str | Iterable[str], text_pairs: str | Iterable[str] | None = None
     ) -> list[TextPrediction]:
         """Predicts the label of each text.
 
         Args:
-            texts: N >= 1 texts.
+            texts: N >= 1 texts, or one text.
             text_pairs: N second texts if the model classifies pairs.
 
         Returns:
-            N predictions in the order of the texts.
+            N predictions in the order of the texts; a single one for one text.
 
         Raises:
             TypeError: an argument is not a list of texts.
             ValueError: there is no text, second texts are missing or unexpected, or an output of
                 the model is not finite.
         """
+        if isinstance(texts, str):
+            check_single("texts", "text_pairs", text_pairs)
+            return self([texts], None if text_pairs is None else [text_pairs])[0]  # type: ignore
         first, second = texts_and_pairs(texts, text_pairs)
         if self.pairs is not None and self.pairs != (second is not None):
             raise UserError(
@@ -180,6 +195,7 @@ class TextClassifier(TextPredictor, FineTuned):
         epochs: float | None = None,
         batch_size: int = 32,
         learning_rate: float | None = None,
+        warm_start: bool = False,
         output_dir: str | os.PathLike | None = None,
         verbose: bool = True,
         **settings: Any,
@@ -188,8 +204,9 @@ class TextClassifier(TextPredictor, FineTuned):
 
         Args:
             texts: N texts: a list, an array or a column of a table.
-            labels: N names of classes, numbers of a regression, or lists of names for a multi-label
-                model.
+            labels: N names of classes or numbers of a regression. For a multi-label model, N lists
+                of names, N dictionaries of names with 0 or 1, or an array or a table [N, K] of 0
+                and 1.
             pairs: N second texts.
             validation_data: texts, labels and, for pairs, second texts to evaluate after every
                 epoch; the best weights are kept. If `None`, the last weights are kept.
@@ -198,6 +215,8 @@ class TextClassifier(TextPredictor, FineTuned):
             batch_size: number of examples per step.
             learning_rate: highest learning rate. Default: the default of `run_classifier`, or 1e-4
                 for `mini`.
+            warm_start: whether to continue from the current weights. If `False`, every call starts
+                from the weights that were loaded, and a new head is drawn again.
             output_dir: directory for checkpoints and logs. Repeating the call with the same
                 directory resumes training. Default: a temporary directory.
             verbose: whether to show progress, and to print loss and score after every epoch.
@@ -225,12 +244,13 @@ class TextClassifier(TextPredictor, FineTuned):
             "label_column": LABEL,
         }
         found = self._fit(
-            replace(self._task(), is_pair=is_pair, columns=columns),
             train,
             dev,
+            {"is_pair": is_pair, "columns": columns},
             epochs=epochs,
             batch_size=batch_size,
             learning_rate=learning_rate,
+            warm_start=warm_start,
             output_dir=output_dir,
             verbose=verbose,
             **settings,
@@ -260,8 +280,8 @@ class TextClassifier(TextPredictor, FineTuned):
         batch_size = ClassificationSettings.eval_batch_size
         return rounded(scores(logits, features.label_ids, names, self._labels, batch_size))
 
-    def _task(self) -> StoredTask:
-        length, known = self._predictor.max_seq_length, self.model.trained_task
+    def _task(self, known: StoredTask | None = None) -> StoredTask:
+        length = self._predictor.max_seq_length
         scale = known.scale if known else None
         return StoredTask(
             CustomData.name, self._labels, self.pairs, max_seq_length=length, scale=scale
@@ -271,6 +291,11 @@ class TextClassifier(TextPredictor, FineTuned):
         self, texts: Iterable[str], labels: Iterable[Any], pairs: Iterable[str] | None = None
     ) -> list[TextExample]:
         examples = text_examples(*texts_and_pairs(texts, pairs))
+        if self._labels.multi_label and getattr(labels, "ndim", 1) == 2:
+            # A table, a sparse matrix, or an array
+            ways = {"to_dict": ["records"], "toarray": [], "__array__": []}
+            way = next(name for name in ways if hasattr(labels, name))
+            labels = getattr(labels, way)(*ways[way])
         given = as_list("labels", labels, "labels")
         check_same_length("labels", given, "texts", examples)
         return [
@@ -289,11 +314,28 @@ class TextClassifier(TextPredictor, FineTuned):
             if not math.isfinite(number):
                 raise UserError(f"{name} must be a finite number. Received: {label!r}")
             return str(number)
-        several = self._labels.multi_label and not isinstance(label, str)
-        names = [str(value_of(one)) for one in label] if several else [str(label)]
+        names, values = [str(label)], [1]
+        if self._labels.multi_label:
+            label = split_labels(label) if isinstance(label, str) else label
+            names, values = self._indicators(name, label)
         if not set(names) <= set(self._labels.names):
             raise UserError(f"{name} must be {self._labels.allowed}. Received: {label!r}")
-        return LABEL_SEPARATOR.join(names)
+        return LABEL_SEPARATOR.join(n for n, value in zip(names, values, strict=True) if value)
+
+    def _indicators(self, name: str, label: Any) -> tuple[list[str], list[Any]]:
+        """Returns the names in a list or a dictionary, or all names for an array, with 0 or 1."""
+        names, values = label, [1] * len(label) if isinstance(label, Sized) else []
+        if isinstance(label, np.ndarray) and label.dtype.kind in "biuf":
+            check_same_length(name, label, "the classes of the model", self._labels.names)
+            names, values = self._labels.names, label.tolist()
+        elif isinstance(label, Mapping):
+            values = [value_of(value) for value in label.values()]
+        elif not isinstance(label, list | tuple | Set | np.ndarray):
+            kinds = "a list of names, or a dictionary or an array with 1 for classes and else 0"
+            raise TypeError(f"{name} must be {kinds}. Received: {label!r}")
+        if not all(value in (0, 1) for value in values):
+            raise UserError(f"{name} must contain only the values 0 and 1. Received: {label!r}")
+        return [str(value_of(one)) for one in names], values
 
 
 def _matching_labels(names: object, model: AlbertForClassification) -> Labels:

@@ -14,34 +14,55 @@ from albert_tf.data.errors import UserError
 def as_texts(name: str, values: object) -> list[str]:
     """Returns an argument as a non-empty list of texts; raises TypeError or ValueError.
 
-    Members of enumerations are replaced by their values.
+    For their types see `value_of`.
     """
     if getattr(values, "ndim", 1) != 1:  # iterating over a pandas table yields its column names
         raise TypeError(f"{name} must be a list of texts. Received: {reprlib.repr(values)}")
     texts = as_list(name, values, "texts")
     for index, text in enumerate(texts):
-        if not isinstance(value_of(text), str):
+        if type(text) is str:
+            continue
+        try:
+            texts[index] = found = value_of(text)
+        except UnicodeDecodeError as error:
+            raise UserError(f"{name}[{index}] is not valid UTF-8: {error}") from error
+        if not isinstance(found, str):
             raise TypeError(
                 f"{name} must be a list of texts. Received: {name}[{index}] is {reprlib.repr(text)}"
             )
-    return [str(value_of(text)) for text in texts]
+        texts[index] = str(found)
+    return texts
 
 
 def value_of(value: Any) -> Any:
-    """Returns the value of a member of an enumeration; other values are unchanged."""
-    return value.value if isinstance(value, Enum) else value
+    """Returns the Python value of an element of a list, an array or a column.
+
+    Members of enumerations, values of NumPy, TensorFlow and Arrow, and bytes in UTF-8 are
+    converted; other values are unchanged.
+    """
+    if isinstance(value, Enum):
+        value = value.value
+    for method in ("as_py", "numpy", "item"):
+        if hasattr(value, method) and not getattr(value, "ndim", 0):
+            value = getattr(value, method)()
+    return value.decode() if isinstance(value, bytes) else value
 
 
-def as_labels(labels: Any) -> tuple[str, ...] | None:
-    """Returns the argument `labels`, of which `None` and an empty list have a meaning.
+def as_labels(labels: Any, name: str = "labels") -> tuple[str, ...] | None:
+    """Returns an argument with labels, of which `None` and an empty list have a meaning.
 
-    It can be a list, an array, a column of a table or an enumeration. Raises TypeError or
-    ValueError.
+    It can be a list, an array, a column of a table or an enumeration. Labels may be integers or
+    Booleans. Raises TypeError or ValueError.
     """
     if labels is None:
         return None
     is_list = isinstance(labels, list | tuple) or hasattr(labels, "__array__")
-    return () if is_list and not len(labels) else tuple(as_texts("labels", labels))
+    if is_list and not len(labels):
+        return ()
+    if getattr(labels, "ndim", 1) == 1:
+        labels = [value_of(label) for label in as_list(name, labels, "texts")]
+        labels = [str(label) if isinstance(label, int) else label for label in labels]
+    return tuple(as_texts(name, labels))
 
 
 def as_list(name: str, values: object, what: str) -> list:
@@ -70,6 +91,14 @@ def check_same_length(name: str, values: Sized, other: str, others: Sized) -> No
     if len(values) != len(others):
         raise UserError(
             f"{name} must have as many entries as {other}, {len(others)}. Received: {len(values)}"
+        )
+
+
+def check_single(name: str, other: str, value: object) -> None:
+    """Raises TypeError if an argument is one text, but the value of another one is not."""
+    if value is not None and not isinstance(value, str):
+        raise TypeError(
+            f"{name} is one text, so that {other} must be one text. Received: {reprlib.repr(value)}"
         )
 
 

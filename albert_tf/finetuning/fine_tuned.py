@@ -1,20 +1,23 @@
 """The base of the classes that apply, evaluate, train and save fine-tuned models."""
 
+import dataclasses
 import inspect
 import math
 import os
 import tempfile
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from types import MappingProxyType
 from typing import Any, ClassVar
 
 from tqdm import tqdm
 
 from albert_tf.checkpoints.model_directory import read_run_config
+from albert_tf.checkpoints.pickling import Picklable
 from albert_tf.checkpoints.save import save
 from albert_tf.checkpoints.stored_task import StoredTask
-from albert_tf.data.arguments import check_whole_number
+from albert_tf.data.arguments import check_choice, check_whole_number
 from albert_tf.data.errors import UserError
 from albert_tf.data.parallel import hidden_progress
 from albert_tf.data.splits import DEV, TRAIN
@@ -22,6 +25,7 @@ from albert_tf.finetuning.flow import run
 from albert_tf.finetuning.job import InMemory, Job
 from albert_tf.finetuning.predictor import Predictor
 from albert_tf.finetuning.recipes import is_for_mini
+from albert_tf.finetuning.start import Start
 from albert_tf.settings import as_type
 from albert_tf.tokenization.base import Tokenizer
 from albert_tf.training.evaluation import load_complete
@@ -33,29 +37,39 @@ _NAMES = {TRAIN: "the training data", DEV: "the validation data"}  # instead of 
 _CHECKED_EXAMPLES = 200
 
 
-class FineTuned(ABC):
+class FineTuned(Picklable, ABC):
     """A model of one task. Subclasses set the attributes, and check the examples."""
 
+    STATE: ClassVar[tuple[str, ...]] = ("_start", "_has_new_head")
     JOB: ClassVar[type[Job]]
     _examples: Callable[..., list[Any]]  # takes columns, and checks them
     model: Any
     tokenizer: Tokenizer
     _predictor: Predictor
+    _start: Start | None = None  # set by the first `fit`
 
     @abstractmethod
-    def _task(self) -> StoredTask:
-        """Returns the task of a model without a stored task."""
+    def _task(self, known: StoredTask | None = None) -> StoredTask:
+        """Returns the task, with what is `known` about the weights."""
 
     @abstractmethod
     def _scores(self, examples: Sequence[Any]) -> dict[str, float]:
         """Returns the scores of the job's evaluation, and logs its warnings."""
 
-    def save(self, directory: str | os.PathLike) -> None:
+    @property
+    def _has_new_head(self) -> bool:
+        return bool(self.model.has_new_head)
+
+    @_has_new_head.setter
+    def _has_new_head(self, value: bool) -> None:
+        self.model.has_new_head = value
+
+    def save(self, directory: str | os.PathLike, *, overwrite: bool = False) -> None:
         """Writes a directory that `load` and all commands can read; see `albert_tf.save`."""
         model = self.model
         if model.trained_task is None:  # stores the labels
             model.set_origin(model.tokenizer, self._task(), has_new_head=model.has_new_head)
-        save(model, directory, tokenizer=self.tokenizer)
+        save(model, directory, tokenizer=self.tokenizer, overwrite=overwrite)
 
     def _validation_examples(self, data: Any) -> list[Any]:
         """Returns the examples of `validation_data`. `None` contains none."""
@@ -73,10 +87,11 @@ class FineTuned(ABC):
 
     def _fit(
         self,
-        task: StoredTask,
         train: Sequence[Any],
         dev: Sequence[Any],
+        task_changes: Mapping[str, Any] = MappingProxyType({}),
         *,
+        warm_start: bool,
         epochs: float | None,
         batch_size: int,
         output_dir: str | os.PathLike | None,
@@ -85,15 +100,20 @@ class FineTuned(ABC):
     ) -> dict[str, float]:
         """Trains the model, sets its `trained_task`, and returns its scores on `dev`.
 
-        Without `dev`, returns loss and accuracy in the last epoch of training. With `verbose`,
-        prints a line per epoch.
+        `task_changes` are fields of the task. Without `dev`, returns loss and accuracy in the last
+        epoch of training. With `verbose`, prints a line per epoch.
         """
         check_whole_number("batch_size", batch_size, 1)
+        check_choice("warm_start", warm_start)
         model, job = self.model, self.JOB
         if model.encoder.lora_rank:
             raise UserError(
                 "LoRA needs `compile` and `fit` of the Keras model, see docs/python.md."
             )
+        self._start = self._start or Start(model)
+        start = Start(model) if warm_start else self._start
+        task = dataclasses.replace(self._task(start.task), **task_changes)
+        stored = start.stored_model(model, self.tokenizer, task)
         examples = {_NAMES[split]: rows for split, rows in ((TRAIN, train), (DEV, dev)) if rows}
         for split, name in _NAMES.items():
             action, file = job.SPLITS[split]
@@ -117,7 +137,7 @@ class FineTuned(ABC):
                     job,
                     job.SETTINGS(output_dir=directory, **settings),
                     partial(_print_epoch, directory, total) if verbose else None,
-                    InMemory(model, self.tokenizer, task, examples),
+                    InMemory(stored, task, examples),
                 )
                 trained = TrainingDirectory(directory)
                 load_complete(model, trained.best() or trained.newest() or directory)

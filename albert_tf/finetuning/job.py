@@ -13,7 +13,7 @@ import tensorflow as tf
 from albert_tf.checkpoints.facts import Meeting, compare
 from albert_tf.checkpoints.model_directory import ModelDirectory
 from albert_tf.checkpoints.stored_heads import CLASSIFIER
-from albert_tf.checkpoints.stored_model import StoredModel, StoredTokenizer
+from albert_tf.checkpoints.stored_model import StoredModel
 from albert_tf.checkpoints.stored_task import StoredTask
 from albert_tf.data.errors import UserError
 from albert_tf.data.files import check_file, real_name
@@ -26,7 +26,6 @@ from albert_tf.finetuning.recipes import mini_steps
 from albert_tf.finetuning.settings import FineTuningSettings
 from albert_tf.labels import label_cell
 from albert_tf.modeling.models import EncoderAndHead
-from albert_tf.modeling.original_names import original_names
 from albert_tf.tokenization.base import Tokenizer
 from albert_tf.training.evaluation import BestCheckpoint, EvaluationResults
 from albert_tf.training.run import Run
@@ -41,31 +40,14 @@ T = TypeVar("T")
 
 @dataclasses.dataclass(frozen=True)
 class InMemory:
-    """A model, its task and examples, which a job uses instead of files.
+    """A model to start from, a task and its examples, which a job uses instead of files.
 
     The settings contain the keys of `examples` as the names of files.
     """
 
-    model: Any  # with a head
-    tokenizer: Tokenizer
+    start: StoredModel  # without a head that is not trained, which the job initializes
     task: StoredTask
     examples: Mapping[str, Sequence[Any]]
-
-    def stored_model(self) -> StoredModel:
-        """Returns the model without a head that is not trained, which the job initializes."""
-        model, task = self.model, self.model.trained_task or self.task
-        if model.has_new_head:
-            model, task = model.encoder, None
-        stored = StoredModel.in_memory(
-            model.config,
-            {name: np.asarray(value, np.float32) for name, value in original_names(model).items()},
-            path="the model",
-            config_file="the configuration of the model",
-            task=task,
-            **self.tokenizer.rules,
-        )
-        tokenizer = StoredTokenizer(self.tokenizer.files, loaded=self.tokenizer)
-        return dataclasses.replace(stored, stored_tokenizer=tokenizer)
 
 
 @dataclasses.dataclass(frozen=True)

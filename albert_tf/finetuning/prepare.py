@@ -42,7 +42,7 @@ def prepare(kind: type[Job[S]], settings: S, in_memory: InMemory | None = None) 
             trained.check_answers(in_memory.task, trained_in)
     start: str | StoredModel | None = settings.init_checkpoint
     if start is None:
-        start = in_memory.stored_model() if in_memory else checkpoint
+        start = in_memory.start if in_memory else checkpoint
     source = _choose_model(settings, start)
     tokenizer = source.required_tokenizer
     if settings.export_text_model:

@@ -10,7 +10,8 @@ import numpy as np
 import tensorflow as tf
 
 from albert_tf.checkpoints.loading import check_model, new_model, open_with_tokenizer
-from albert_tf.data.arguments import texts_and_pairs
+from albert_tf.checkpoints.pickling import Picklable
+from albert_tf.data.arguments import check_single, texts_and_pairs
 from albert_tf.data.errors import UserError
 from albert_tf.data.sequences import check_room
 from albert_tf.finetuning.predictor import new_predictor
@@ -24,7 +25,7 @@ from albert_tf.tokenization.base import Tokenizer
 _VECTORS = "vectors"
 
 
-class TextEncoder:
+class TextEncoder(Picklable):
     """Computes a vector for each text or pair of texts.
 
     Args:
@@ -122,17 +123,22 @@ class TextEncoder:
             batch_size=batch_size,
         )
 
-    def __call__(self, texts: Iterable[str], text_pairs: Iterable[str] | None = None) -> np.ndarray:
-        """Encodes N >= 1 texts, or pairs of texts.
+    def __call__(
+        self, texts: str | Iterable[str], text_pairs: str | Iterable[str] | None = None
+    ) -> np.ndarray:
+        """Encodes N >= 1 texts, or pairs of texts, or one text.
 
         Returns:
-            float32 [N, H], in the order of the texts.
+            float32 [N, H], in the order of the texts; [H] for one text.
 
         Raises:
             TypeError: an argument is not a list of texts.
             ValueError: there is no text, the number of second texts differs, there is no room for a
                 token of each text, or the model's output is not finite.
         """
+        if isinstance(texts, str):
+            check_single("texts", "text_pairs", text_pairs)
+            return self([texts], None if text_pairs is None else [text_pairs])[0]  # type: ignore
         examples = text_examples(*texts_and_pairs(texts, text_pairs))
         length = self._predictor.max_seq_length
         sequences = text_sequences(examples, self.tokenizer, length, warn_above=0.0)

@@ -17,6 +17,7 @@ from albert_tf.modeling.layers import ConfigLike, Inputs, Projection, SavedSetti
 
 M = TypeVar("M", bound="ConfiguredModel")
 _ALIASES = {"attention_mask": "input_mask", "token_type_ids": "segment_ids"}  # Hugging Face's names
+_EXPORTERS = {"onnx": "export_onnx", "litert": "export_litert"}  # formats of Keras
 # Rejected names of other libraries. If a mask were ignored, the model would attend to padding.
 _FOREIGN_NAMES = {
     "input_word_ids": "input_ids",
@@ -43,6 +44,7 @@ class ConfiguredModel(SavedSettings, keras.Model):
     tokenizer: Any = None  # stored with the model
     trained_task: Any = None  # the `StoredTask` of the heads
     lora_rank: int | None = None  # see `enable_lora`
+    weights_file = ""  # file or prefix from which the weights were loaded
     has_new_head = False  # whether `load` initialized the head randomly
     uses_pooler = True  # whether an output depends on the pooler
     # Names of the head's variables in the original release. A name that ends in "/" is a scope.
@@ -163,6 +165,11 @@ class ConfiguredModel(SavedSettings, keras.Model):
         **kwargs: Any,
     ) -> None:
         """See `keras.Model.export`. The default signature accepts batches of any shape."""
+        if format in _EXPORTERS:
+            raise UserError(
+                f"format={format!r} is not supported. Save the model with albert_tf.save, and pass "
+                f"the directory to albert_tf.{_EXPORTERS[format]}."
+            )
         if input_signature is None:
             shape = [None] * self.input_rank
             names = ("input_ids", "input_mask", "segment_ids")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
@@ -97,6 +98,8 @@ _LABELS = {
     "squared_error": "numbers, float32",
 }
 
+_OF_PROBABILITIES = ("kl_divergence", "dice", "tversky")  # without an argument `from_logits`
+
 
 @register
 class HeadLoss(keras.losses.Loss):
@@ -164,6 +167,17 @@ class HeadLoss(keras.losses.Loss):
     def get_config(self) -> dict[str, Any]:
         """Returns the constructor's arguments."""
         return {**super().get_config(), "kind": self.kind, "factor": self.factor}
+
+
+def expects_probabilities(loss: Any) -> bool:
+    """Returns whether a loss of Keras, or its name, is defined for probabilities, not logits."""
+    loss = keras.losses.get(loss)
+    if isinstance(loss, keras.losses.Loss):
+        config = loss.get_config()
+        return config.get("from_logits") is False or config.get("name") in _OF_PROBABILITIES
+    known = inspect.signature(loss).parameters if loss else {}
+    is_named = getattr(loss, "__name__", "") in _OF_PROBABILITIES
+    return is_named or ("from_logits" in known and not known["from_logits"].default)
 
 
 def _axes(shape: tf.TensorShape) -> str:

@@ -4,7 +4,9 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, TypeAlias, TypeVar
 
+import keras
 import tensorflow as tf
+from absl import logging
 
 from albert_tf.data.arguments import as_labels, check_whole_number, value_of
 from albert_tf.data.errors import UserError
@@ -20,7 +22,7 @@ from albert_tf.modeling.heads import (
 )
 from albert_tf.modeling.layers import ConfigLike, Inputs, Seed, register
 from albert_tf.modeling.layouts import PADDED, Read
-from albert_tf.modeling.losses import HeadLoss
+from albert_tf.modeling.losses import HeadLoss, expects_probabilities
 from albert_tf.modeling.ops import PLAIN, Ops
 
 _HEAD = 1  # folded into the dropout seed, so that head and encoder have different seeds
@@ -96,8 +98,31 @@ class EncoderAndHead(ConfiguredModel):
         """Maps the outputs of the encoder, and `read`, float [B, R, H], to scores."""
         raise NotImplementedError
 
+    def compile(
+        self, optimizer: Any = "rmsprop", loss: Any = "auto", *args: Any, **kwargs: Any
+    ) -> None:
+        """See `keras.Model.compile`. The loss "auto" is `default_loss()`.
+
+        Logs a warning if a loss expects probabilities, because all heads return logits.
+        """
+        if isinstance(loss, str) and loss == "auto":
+            loss = self.default_loss()
+        for one in filter(expects_probabilities, tf.nest.flatten(loss)):
+            logging.warning(
+                "%s expects probabilities, but %s returns logits. Omit `loss` for the default, or "
+                "pass a loss with from_logits=True",
+                getattr(one, "__name__", one if isinstance(one, str) else type(one).__name__),
+                type(self).__name__,
+            )
+        super().compile(optimizer, loss, *args, **kwargs)
+
+    def compile_from_config(self, config: dict[str, Any]) -> None:
+        """See `keras.Model.compile_from_config`, which does not call a custom `compile`."""
+        self.compile(**keras.saving.deserialize_keras_object(config))
+        self.optimizer.build(self.trainable_variables)
+
     def default_loss(self) -> dict[str, HeadLoss]:
-        """Returns the losses by output, for `compile(loss=...)`.
+        """Returns the losses by output, which `compile` uses by default.
 
         The commands minimize the sum of these losses. `fit` takes labels with the same names.
         """

@@ -11,7 +11,14 @@ import numpy as np
 
 from albert_tf.checkpoints.loading import build_kind, check_model, open_with_tokenizer
 from albert_tf.checkpoints.stored_task import MULTIPLE_CHOICE, StoredTask
-from albert_tf.data.arguments import as_list, as_texts, check_same_length, check_whole_number
+from albert_tf.data.arguments import (
+    as_list,
+    as_texts,
+    check_same_length,
+    check_single,
+    check_whole_number,
+    value_of,
+)
 from albert_tf.data.errors import UserError
 from albert_tf.finetuning import metrics
 from albert_tf.finetuning.fine_tuned import FineTuned
@@ -124,7 +131,11 @@ class MultipleChoice(FineTuned):
         )
 
     def __call__(
-        self, questions: Iterable[str], *, contexts: Iterable[str], options: Iterable[Iterable[str]]
+        self,
+        questions: str | Iterable[str],
+        *,
+        contexts: str | Iterable[str],
+        options: Iterable[str] | Iterable[Iterable[str]],
     ) -> list[ChosenOption]:
         """Chooses an option for each question.
 
@@ -133,15 +144,19 @@ class MultipleChoice(FineTuned):
                 the option is appended to the question.
             contexts: N texts that the questions are about.
             options: N lists of 2 to 26 texts. Their lengths may differ.
+                For one question, one context and one list.
 
         Returns:
-            N choices in the order of the questions.
+            N choices in the order of the questions; a single one for one question.
 
         Raises:
             TypeError: an argument is not a list of texts, or of lists of texts.
             ValueError: there is no question, the lists differ in length, a question has too few or
                 too many options, or the model's output is not finite.
         """
+        if isinstance(questions, str):
+            check_single("questions", "contexts", contexts)
+            return self([questions], contexts=[contexts], options=[options])[0]  # type: ignore
         examples = _questions(questions, contexts, options)
         _, logits = self._logits(examples, "choosing")
         shares = metrics.probabilities(logits, CLASSES).tolist()
@@ -162,6 +177,7 @@ class MultipleChoice(FineTuned):
         epochs: float | None = None,
         batch_size: int = 32,
         learning_rate: float | None = None,
+        warm_start: bool = False,
         output_dir: str | os.PathLike | None = None,
         verbose: bool = True,
         **settings: Any,
@@ -178,6 +194,7 @@ class MultipleChoice(FineTuned):
             epochs: see `TextClassifier.fit`.
             batch_size: number of questions per step.
             learning_rate: see `TextClassifier.fit`.
+            warm_start: see `TextClassifier.fit`.
             output_dir: see `TextClassifier.fit`.
             verbose: see `TextClassifier.fit`.
             **settings: further `MultipleChoiceSettings`, such as `seed`.
@@ -190,12 +207,12 @@ class MultipleChoice(FineTuned):
             ValueError: the lists differ in length, or an index is out of range.
         """
         return self._fit(
-            self._task(),
             self._examples(questions, contexts, options, labels),
             self._validation_examples(validation_data),
             epochs=epochs,
             batch_size=batch_size,
             learning_rate=learning_rate,
+            warm_start=warm_start,
             output_dir=output_dir,
             verbose=verbose,
             **settings,
@@ -218,7 +235,7 @@ class MultipleChoice(FineTuned):
         """
         return self._scores(self._examples(questions, contexts, options, labels))
 
-    def _task(self) -> StoredTask:
+    def _task(self, known: StoredTask | None = None) -> StoredTask:
         return StoredTask(
             MULTIPLE_CHOICE,
             max_seq_length=self._predictor.max_seq_length,
@@ -231,6 +248,7 @@ class MultipleChoice(FineTuned):
         examples = _questions(questions, contexts, options)
         found = as_list("labels", labels, "indices of options")
         check_same_length("labels", found, "questions", examples)
+        found = [value_of(label) for label in found]
         for index, (example, label) in enumerate(zip(examples, found, strict=True)):
             check_whole_number(f"labels[{index}]", label, 0)
             if label >= len(example.options):

@@ -11,6 +11,7 @@ import numpy as np
 import tensorflow as tf
 
 from albert_tf.checkpoints.loading import check_model, new_model, open_with_tokenizer
+from albert_tf.checkpoints.pickling import Picklable
 from albert_tf.checkpoints.stored_heads import MASKED_LM_HEAD, heads_in
 from albert_tf.data.arguments import as_texts, check_whole_number
 from albert_tf.data.errors import UserError
@@ -34,7 +35,7 @@ class Candidate(NamedTuple):
     piece: str  # the token in the vocabulary, such as "▁by" or "##ing"
 
 
-class FillMask:
+class FillMask(Picklable):
     """Predicts the tokens at each [MASK] of texts with a pretrained model.
 
     If the model has more word embeddings than the tokenizer has tokens, embeddings without a token
@@ -94,24 +95,26 @@ class FillMask:
         parts = read_model(path, "path", precision=precision, **rules)
         return cls(*parts, batch_size=batch_size)
 
-    def __call__(self, texts: Iterable[str], top_k: int = 5) -> list[list[list[Candidate]]]:
+    def __call__(self, texts: str | Iterable[str], top_k: int = 5) -> list[list[list[Candidate]]]:
         """Returns the most probable tokens for each [MASK]. Each [MASK] is predicted independently.
 
         Texts that are longer than the model allows are truncated, with a warning.
 
         Args:
-            texts: at least one text. Each text must contain at least one [MASK].
+            texts: one or more texts. Each text must contain at least one [MASK].
             top_k: number of tokens to return, limited to the size of the vocabulary.
 
         Returns:
             For each text and each of its [MASK], in order, the `top_k` most probable tokens in
-            descending order of probability.
+            descending order of probability. For one text instead of a list, only its own list.
 
         Raises:
             TypeError: `texts` is not a list of texts, or `top_k` is not a whole number.
             ValueError: there is no text, a text has no [MASK], a [MASK] is truncated, `top_k` is
                 less than 1, or the output of the model is not finite.
         """
+        if isinstance(texts, str):
+            return self([texts], top_k)[0]  # type: ignore
         given = as_texts("texts", texts)
         check_whole_number("top_k", top_k, 1)
         if lora_rank(self.model):  # perhaps enabled after the last call

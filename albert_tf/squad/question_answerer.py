@@ -13,7 +13,14 @@ from absl import logging
 
 from albert_tf.checkpoints.loading import build_kind, check_model, open_with_tokenizer
 from albert_tf.checkpoints.stored_task import SQUAD_TASKS, THRESHOLD, StoredTask
-from albert_tf.data.arguments import as_list, as_texts, check_same_length, check_whole_number
+from albert_tf.data.arguments import (
+    as_list,
+    as_texts,
+    check_same_length,
+    check_single,
+    check_whole_number,
+    value_of,
+)
 from albert_tf.data.errors import UserError
 from albert_tf.data.streams import regrouped
 from albert_tf.data.strict_json import JsonValue, shown
@@ -63,6 +70,7 @@ class QuestionAnswerer(Answerer, FineTuned):
         ValueError: the tokenizer does not match the model, or a number is out of range.
     """
 
+    STATE = (*FineTuned.STATE, "settings", "_threshold")
     JOB = SquadJob
 
     def __init__(
@@ -110,6 +118,7 @@ class QuestionAnswerer(Answerer, FineTuned):
         check_lengths(**settings.lengths)
         super().__init__(predictor, tokenizer, settings)
         self.model = model
+        self._threshold = settings.threshold
 
     @classmethod
     def load(
@@ -136,18 +145,21 @@ class QuestionAnswerer(Answerer, FineTuned):
         """Answers each question with a span of its context.
 
         Args:
-            questions: N >= 1 questions, or rows of a data set with `question` and `context`, as
-                dictionaries or as a dictionary of lists.
+            questions: N >= 1 questions, or one question; or rows of a data set with `question` and
+                `context`, as dictionaries or as a dictionary of lists.
             contexts: N texts that contain the answers. `None` for rows.
 
         Returns:
-            N answers in the order of the questions.
+            N answers in the order of the questions; a single one for one question.
 
         Raises:
             TypeError: an argument is not a list of texts.
             ValueError: there is no question, the number of contexts differs, a row has no question
                 or context, or the model's output is not finite.
         """
+        if isinstance(questions, str):
+            check_single("questions", "contexts", contexts)
+            return self([questions], contexts=[contexts])[0]  # type: ignore
         if contexts is None:
             questions, contexts = _columns_of(questions)
         asked, texts = as_texts("questions", questions), as_texts("contexts", contexts)
@@ -169,6 +181,7 @@ class QuestionAnswerer(Answerer, FineTuned):
         epochs: float | None = None,
         batch_size: int = 32,
         learning_rate: float | None = None,
+        warm_start: bool = False,
         output_dir: str | os.PathLike | None = None,
         verbose: bool = True,
         **settings: Any,
@@ -187,6 +200,7 @@ class QuestionAnswerer(Answerer, FineTuned):
                 long context has several.
             batch_size: number of windows per step.
             learning_rate: see `TextClassifier.fit`.
+            warm_start: see `TextClassifier.fit`.
             output_dir: see `TextClassifier.fit`.
             verbose: see `TextClassifier.fit`.
             **settings: further `SquadSettings`, such as `seed`.
@@ -201,17 +215,18 @@ class QuestionAnswerer(Answerer, FineTuned):
         """
         names = ("n_best_size", "max_answer_length")
         found = self._fit(
-            self._task(),
             self._examples(questions, contexts, answers),
             self._validation_examples(validation_data),
             epochs=epochs,
             batch_size=batch_size,
             learning_rate=learning_rate,
+            warm_start=warm_start,
             output_dir=output_dir,
             verbose=verbose,
             **{name: getattr(self.settings, name) for name in names} | settings,
         )
-        threshold = self.model.trained_task.settings.get(THRESHOLD, self.settings.threshold)
+        before = self.settings.threshold if warm_start else self._threshold
+        threshold = self.model.trained_task.settings.get(THRESHOLD, before)
         self.settings = replace(self.settings, threshold=threshold)
         return found
 
@@ -227,7 +242,7 @@ class QuestionAnswerer(Answerer, FineTuned):
         """
         return self._scores(self._examples(questions, contexts, answers))
 
-    def _task(self) -> StoredTask:
+    def _task(self, known: StoredTask | None = None) -> StoredTask:
         stored: dict[str, Any] = {**self.settings.lengths}
         length = stored.pop("max_seq_length")
         if self.settings.version == 2:
@@ -277,6 +292,7 @@ class QuestionAnswerer(Answerer, FineTuned):
 
 def _plain(answer: Any) -> Any:
     """Returns an answer as in JSON; `None` for missing values and empty texts."""
+    answer = value_of(answer)
     if isinstance(answer, dict):
         return {key: _plain(value) for key, value in answer.items()}
     if hasattr(answer, "tolist"):  # of NumPy and pandas
@@ -290,7 +306,7 @@ def _plain(answer: Any) -> Any:
 def _columns_of(rows: Any) -> tuple[list[str], list[str] | None]:
     """Returns the questions and contexts of rows or columns; contexts are `None` for texts."""
     content = rows if isinstance(rows, dict) else as_list("questions", rows, "texts or rows")
-    if isinstance(content, list) and isinstance(content[0], str):
+    if isinstance(content, list) and isinstance(value_of(content[0]), str):
         return content, None
     found = [plain_question(row, 0) for row in questions_in(JsonValue(content, "questions"))]
     return [question for _, _, question in found], [context for _, context, _ in found]

@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 from typing import Any
 
-from albert_tf.checkpoints.loading import build_as, build_kind, check_model, open_with_tokenizer
+from albert_tf.checkpoints.loading import (
+    NEW_HEAD,
+    build_as,
+    build_kind,
+    check_model,
+    open_with_tokenizer,
+)
 from albert_tf.checkpoints.stored_task import TOKENS, StoredTask
 from albert_tf.data.arguments import as_labels, as_list, check_same_length
 from albert_tf.data.errors import UserError
@@ -111,7 +116,7 @@ class TokenClassifier(WordTagger, FineTuned):
         stored = open_with_tokenizer(path, precision=precision)
         if labels is None:
             model = build_kind(
-                stored, AlbertForTokenClassification, "a model that classifies tokens"
+                stored, AlbertForTokenClassification, f"a model that classifies tokens. {NEW_HEAD}"
             )
             labels = stored.task.labels.names if stored.task and model.labels is None else None
         else:
@@ -128,6 +133,7 @@ class TokenClassifier(WordTagger, FineTuned):
         epochs: float | None = None,
         batch_size: int = 32,
         learning_rate: float | None = None,
+        warm_start: bool = False,
         output_dir: str | os.PathLike | None = None,
         verbose: bool = True,
         **settings: Any,
@@ -142,6 +148,7 @@ class TokenClassifier(WordTagger, FineTuned):
             epochs: see `TextClassifier.fit`; default for `mini`: 6, with at least 96 steps.
             batch_size: number of sentences per step.
             learning_rate: see `TextClassifier.fit`.
+            warm_start: see `TextClassifier.fit`.
             output_dir: see `TextClassifier.fit`.
             verbose: see `TextClassifier.fit`.
             **settings: further `TokenClassificationSettings`, such as `seed` or `precision`.
@@ -155,12 +162,13 @@ class TokenClassifier(WordTagger, FineTuned):
                 label per word, or a label is unknown.
         """
         return self._fit(
-            replace(self._task(), columns={"token_column": "0", "label_column": "-1"}),
             self._examples(sentences, labels),
             self._validation_examples(validation_data),
+            {"columns": {"token_column": "0", "label_column": "-1"}},
             epochs=epochs,
             batch_size=batch_size,
             learning_rate=learning_rate,
+            warm_start=warm_start,
             output_dir=output_dir,
             verbose=verbose,
             **settings,
@@ -187,7 +195,7 @@ class TokenClassifier(WordTagger, FineTuned):
         warn_of_constant(predicted.label_ids, features.label_ids, self._labels)
         return evaluation_scores(features, predicted, self._labels, self.scheme)
 
-    def _task(self) -> StoredTask:
+    def _task(self, known: StoredTask | None = None) -> StoredTask:
         length = self._predictor.max_seq_length
         return StoredTask(TOKENS, self._labels, False, max_seq_length=length)
 
@@ -200,7 +208,7 @@ class TokenClassifier(WordTagger, FineTuned):
         examples = []
         for index, pair in enumerate(zip(given, given_labels, strict=True)):
             words = as_words(f"sentences[{index}]", pair[0])
-            names = as_words(f"labels[{index}]", pair[1])
+            names = as_labels(pair[1], f"labels[{index}]") or ()
             check_same_length(f"labels[{index}]", names, f"sentences[{index}]", words)
             for name in names:
                 if name not in self._labels.names:

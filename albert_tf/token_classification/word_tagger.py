@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, overload
 import numpy as np
 from scipy import special
 
-from albert_tf.data.arguments import as_list, as_texts
+from albert_tf.data.arguments import as_list, as_texts, value_of
 from albert_tf.data.streams import is_regular_file, parse_lines, regrouped, write_lines
 from albert_tf.finetuning.metrics import rounded
 from albert_tf.finetuning.predictor import Predictor
@@ -157,7 +157,7 @@ class WordTagger:
         if isinstance(texts, str):
             return self([texts])[0]
         rows = as_list("texts", texts, "texts")
-        if isinstance(rows[0], str):
+        if isinstance(value_of(rows[0]), str):
             rows = as_texts("texts", rows)
         else:
             rows = [as_words(f"texts[{index}]", row) for index, row in enumerate(rows)]
@@ -209,6 +209,7 @@ class WordTagger:
 
 def as_words(name: str, value: object) -> list[str]:
     """Returns an argument as a list of words; raises TypeError if it is of another type."""
+    value = value_of(value)
     return as_texts(name, value) if not isinstance(value, list | tuple) or value else []
 
 

@@ -121,6 +121,22 @@ class WarmupPolynomialDecay(keras.optimizers.schedules.LearningRateSchedule):
         return dict(vars(self))
 
 
+@register
+class _OfUpdates(keras.optimizers.schedules.LearningRateSchedule):
+    """A schedule of updates for an optimizer that counts micro-steps."""
+
+    def __init__(self, schedule: Any, gradient_accumulation_steps: int) -> None:
+        self.schedule = keras.optimizers.schedules.deserialize(schedule)
+        self.gradient_accumulation_steps = gradient_accumulation_steps
+
+    def __call__(self, step: Any) -> Any:
+        return self.schedule(step // self.gradient_accumulation_steps)
+
+    def get_config(self) -> dict[str, Any]:
+        serialized = keras.optimizers.schedules.serialize(self.schedule)
+        return {**vars(self), "schedule": serialized}
+
+
 def clip_by_global_norm(
     gradients: Sequence[tf.Tensor | tf.IndexedSlices | None], clip_norm: float
 ) -> tuple[list[tf.Tensor | None], tf.Tensor]:
@@ -194,6 +210,10 @@ class AdamWeightDecay(keras.optimizers.Optimizer):
                 "weight_decay is not supported, because Keras applies it outside the update. Use "
                 f"weight_decay_rate. Received: weight_decay={kwargs['weight_decay']}"
             )
+        schedules = keras.optimizers.schedules.LearningRateSchedule
+        is_new = isinstance(learning_rate, schedules) and not isinstance(learning_rate, _OfUpdates)
+        if is_new and (steps := kwargs.get("gradient_accumulation_steps")):
+            learning_rate = _OfUpdates(learning_rate, steps)  # Keras passes the micro-step
         super().__init__(learning_rate, global_clipnorm=global_clipnorm, name=name, **kwargs)
         self.weight_decay_rate = weight_decay_rate
         self.beta_1 = beta_1

@@ -177,6 +177,59 @@ def test_one_hot_labels_work_with_the_loss_of_keras():
     assert losses[0] == pytest.approx(losses[1], rel=1e-6)
 
 
+MODELS = {
+    "classes": lambda: albert_tf.AlbertForClassification(CONFIG, 3),
+    "several": lambda: albert_tf.AlbertForClassification(CONFIG, 3, multi_label=True),
+    "regression": lambda: albert_tf.AlbertForClassification(CONFIG, 1),
+    "words": lambda: albert_tf.AlbertForTokenClassification(CONFIG, 3),
+    "choices": lambda: albert_tf.AlbertForMultipleChoice(CONFIG),
+    "span": lambda: albert_tf.AlbertForQuestionAnswering(CONFIG),
+    "beam": lambda: albert_tf.AlbertForQuestionAnsweringWithBeamSearch(CONFIG),
+    "pretraining": lambda: albert_tf.AlbertForPretraining(CONFIG),
+}
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_compile_uses_the_loss_of_the_head(name, caplog):
+    model = MODELS[name]()
+    model.compile("adam")
+    expected = {k: loss.get_config() for k, loss in model.default_loss().items()}
+    assert {k: loss.get_config() for k, loss in model.loss.items()} == expected
+    assert caplog.text == ""
+    model.compile("adam", loss="sparse_categorical_crossentropy")
+    assert f"probabilities, but {type(model).__name__} returns logits" in caplog.text
+
+
+LOSSES = keras.losses
+
+
+@pytest.mark.parametrize(
+    ("loss", "warns"),
+    [
+        ("binary_crossentropy", True),
+        ("CategoricalCrossentropy", True),
+        ("kl_divergence", True),
+        (LOSSES.categorical_crossentropy, True),
+        ({"logits": LOSSES.SparseCategoricalCrossentropy()}, True),
+        ([LOSSES.KLDivergence()], True),
+        (LOSSES.BinaryFocalCrossentropy(from_logits=True), False),
+        (LOSSES.SparseCategoricalCrossentropy(from_logits=True), False),
+        ("mse", False),
+        (lambda y_true, y_pred: 0.0, False),
+        (None, False),
+    ],
+)
+def test_losses_of_probabilities_are_reported(loss, warns, caplog):
+    MODELS["classes"]().compile("adam", loss=loss)
+    assert ("probabilities" in caplog.text) == warns
+
+
+def test_formats_with_an_own_function_are_named(tmp_path):
+    for name in ("onnx", "litert"):
+        with pytest.raises(ValueError, match=f"export_{name}"):
+            MODELS["classes"]().export(tmp_path / "model", format=name)
+
+
 def test_a_name_instead_of_a_configuration_is_rejected():
     with pytest.raises(TypeError, match=r"AlbertEncoder\.load\('base_v2'\)"):
         albert_tf.AlbertEncoder("base_v2")

@@ -1,6 +1,7 @@
 """`fit`, `evaluate` and `save` of the classes that take texts, compared with the commands."""
 
 import math
+import pickle
 from collections.abc import Mapping
 from enum import Enum
 from functools import cache
@@ -11,6 +12,7 @@ import keras
 import numpy as np
 import pandas
 import pytest
+import scipy.sparse
 
 import albert_tf
 from albert_tf.finetuning import fine_tuned
@@ -190,6 +192,64 @@ def test_trained_models_are_saved_and_training_continues(case, fitted, tmp_path,
     assert again[case.score] == pytest.approx(scores[case.score], rel=0.02)
 
 
+def weights_of(model):
+    return [np.array(weight) for weight in model.model.weights]
+
+
+def assert_same_weights(model, expected):
+    for found, wanted in zip(weights_of(model), expected, strict=True):
+        np.testing.assert_array_equal(found, wanted)
+
+
+def test_every_fit_starts_from_the_loaded_weights(case, new):
+    columns, settings = [*case.examples.values()], {**TRAINED, "epochs": 1, "batch_size": 4}
+    model = new(case)
+    model.fit(*columns, **settings)
+    expected, scores = weights_of(model), model.evaluate(*columns)
+    copied = pickle.loads(pickle.dumps(model))
+    model.fit(*(column[::-1] for column in columns), **settings | {"seed": 3})
+    assert not np.array_equal(weights_of(model)[0], expected[0])
+    for again in (model, copied):
+        again.fit(*columns, **settings)
+        assert_same_weights(again, expected)
+        assert again.evaluate(*columns) == scores
+    model.fit(*columns, **settings, warm_start=True)
+    assert not np.array_equal(weights_of(model)[0], expected[0])
+    with pytest.raises(TypeError, match="warm_start"):
+        model.fit(*columns, warm_start="yes")
+
+
+def test_a_regression_starts_again_with_another_scale(new):
+    number = new(labels=[])
+    number.fit(TEXTS, np.arange(5.0) * 100, epochs=1, **TRAINED)
+    expected = weights_of(number)
+    number.fit(TEXTS, np.arange(5.0), epochs=1, **TRAINED)
+    number.fit(TEXTS, np.arange(5.0) * 100, epochs=1, **TRAINED)
+    assert_same_weights(number, expected)
+
+
+def test_weights_are_read_again_or_kept(new, tmp_path):
+    """Only weights that are in no file are kept in memory."""
+    new().save(tmp_path / "model")
+    classifier = albert_tf.TextClassifier.load(tmp_path / "model")
+    classifier.fit(TEXTS, LABELS, epochs=1, **TRAINED)
+    assert len(pickle.dumps(classifier)) < 1.5 * len(pickle.dumps(classifier.model))
+    expected = weights_of(classifier)
+    with pytest.raises(ValueError, match=r"already exists.*overwrite=True"):
+        classifier.save(tmp_path / "model")
+    classifier.save(tmp_path / "model", overwrite=True)
+    with pytest.raises(ValueError, match=r"changed.*warm_start=True"):
+        classifier.fit(TEXTS, LABELS, epochs=1, **TRAINED)
+    assert_same_weights(classifier, expected)
+
+    in_memory = albert_tf.TextClassifier.load(tmp_path / "model")
+    in_memory.model.classifier.output_bias.assign([1.0, 2.0])
+    in_memory.fit(TEXTS, LABELS, epochs=1, **TRAINED)
+    expected = weights_of(in_memory)
+    in_memory.fit(TEXTS, LABELS, epochs=1, **TRAINED)
+    assert_same_weights(in_memory, expected)
+
+
 class Answer(Enum):
     """Labels whose names are not their values."""
 
@@ -309,6 +369,24 @@ def test_numeric_class_names(new):
     assert scores.keys() >= {"eval_accuracy", "loss"}
 
 
+@pytest.mark.parametrize("labels", [[0, 1], [False, True], np.array([3, 5])])
+def test_labels_that_are_numbers(labelled, new, labels):
+    first, *_ = labelled.examples.values()
+    column = [labels[i] for i in (0, 1)]
+    if labelled.kind is albert_tf.TokenClassifier:
+        column = [[labels[i % 2] for i, _ in enumerate(words)] for words in first[:2]]
+    model = new(labelled, labels=labels)
+    assert model.model.labels == tuple(map(str, labels))
+    scores = model.evaluate(first[:2], column)
+    assert scores == model.evaluate(first[:2], np.array(column, object))
+    assert scores["eval_loss"] > 0
+
+
+def test_the_error_without_labels_says_how_to_pass_them(labelled, small_pretrained):
+    with pytest.raises(ValueError, match=r"labels=\["):
+        labelled.kind.load(small_pretrained)
+
+
 def test_regression_of_pairs(new):
     number, others = new(labels=[]), TEXTS[::-1]
     validation_data = (TEXTS, np.arange(5.0), others)
@@ -326,6 +404,28 @@ def test_multi_label(new):
     assert several.evaluate(TEXTS[:2], [["a"], []]).keys() >= {"f1_micro", "f1_macro"}
     with pytest.raises(ValueError, match=r"labels\[1\].*'d'"):
         several.evaluate(TEXTS[:2], [["a"], ["d"]])
+    indicators = np.array([[1, 0, 1], [0, 1, 0], [0, 0, 0]])
+    expected = several.evaluate(TEXTS[:3], [["a", "c"], ["b"], []])
+    for labels in (
+        indicators,
+        indicators.astype(bool),
+        list(indicators),
+        scipy.sparse.csr_matrix(indicators),
+        pandas.DataFrame(indicators[:, [2, 0, 1]], columns=["c", "a", "b"]),
+        [{"a": 1.0, "b": 0.0, "c": True}, {"b": 1}, {}],
+        ["a|c", "b", ""],
+    ):
+        assert several.evaluate(TEXTS[:3], labels) == expected
+    for label, error in (
+        (1, TypeError),
+        (None, TypeError),
+        ({"a": 0.5}, ValueError),
+        ({"d": 0}, ValueError),
+        (np.array([1, 0]), ValueError),
+        (np.array([1, 0, 2]), ValueError),
+    ):
+        with pytest.raises(error, match=r"labels\[0\]"):
+            several.evaluate(TEXTS[:1], [label])
 
 
 @pytest.mark.parametrize(
@@ -343,7 +443,8 @@ def test_multi_label(new):
         ("words", ([["a"]], [["O"], ["O"]]), ValueError, "labels"),
         ("words", ([["a"]], [["X"]]), ValueError, r"labels\[0\].* one of .*'X'"),
         ("words", (["a text"], [["O"]]), TypeError, r"sentences\[0\]"),
-        ("words", ([["a"]], [[1]]), TypeError, r"labels\[0\]"),
+        ("words", ([["a"]], [[1.5]]), TypeError, r"labels\[0\]"),
+        ("words", ([["a"]], [[1]]), ValueError, r"labels\[0\].*'1'"),
         ("questions", (["a?"], ["b"], ["c"]), ValueError, "'c' does not occur in the context"),
         ("questions", (["a?"], ["b"], [{"start": 3}]), ValueError, "the training data: question 1"),
         ("questions", (["a?"], ["b"], []), ValueError, "answers"),

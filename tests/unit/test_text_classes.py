@@ -1,5 +1,7 @@
 """The public classes that take texts: loading, batches, and errors for invalid arguments."""
 
+import copy
+import pickle
 import random
 import shutil
 import threading
@@ -7,9 +9,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+import joblib
 import keras
 import numpy as np
+import pyarrow
 import pytest
+import tensorflow as tf
 
 import albert_tf
 from albert_tf import (
@@ -165,6 +170,53 @@ def test_predictions_do_not_depend_on_loading_order_and_batches(
     assert_equal(call(case, in_threes, slice(None, None, -1))[::-1], expected)
     for row in (0, 4):
         assert_equal(call(case, loaded, slice(row, row + 1))[0], expected[row])
+
+
+def test_one_row_instead_of_lists_gives_one_prediction(case, loaded):
+    row = {name: column[3] for name, column in case.arguments.items()}
+    assert_equal(loaded(**row, **case.call), call(case, loaded, slice(3, 4))[0])
+
+
+OTHER_LISTS = {
+    "Arrow": pyarrow.array,
+    "NumPy bytes": lambda texts: np.array([text.encode() for text in texts]),
+    "TensorFlow": tf.constant,
+}
+
+
+@pytest.mark.parametrize("convert", OTHER_LISTS.values(), ids=OTHER_LISTS)
+def test_texts_of_other_libraries(case, loaded, convert):
+    columns = {name: column[:3] for name, column in case.arguments.items()}
+    expected = loaded(**columns, **case.call)
+    converted = {
+        name: [convert(row) for row in column] if name == "options" else convert(column)
+        for name, column in columns.items()
+    }
+    assert_equal(loaded(**converted, **case.call), expected)
+    first = next(iter(columns))
+    with pytest.raises(ValueError, match=rf"{first}\[1\] is not valid UTF-8"):
+        loaded(**{**columns, first: [b"a", b"\xff", b"b"]}, **case.call)
+
+
+@pytest.mark.parametrize(
+    "duplicate", [copy.deepcopy, lambda model: pickle.loads(pickle.dumps(model))]
+)
+def test_copies_predict_the_same(case, model, tokenizer, directory, loaded, duplicate):
+    for original in (loaded, case.kind(model, tokenizer, **case.settings)):
+        copied = duplicate(original)
+        assert type(copied) is case.kind
+        assert_equal(call(case, copied), call(case, original))
+
+
+@pytest.mark.slow
+def test_processes_of_joblib_predict_the_same(case, loaded):
+    """joblib ends with the exit status of the processes."""
+    jobs = (
+        joblib.delayed(loaded)(**case.call, **{n: c[i : i + 2] for n, c in case.arguments.items()})
+        for i in (0, 2)
+    )
+    found = joblib.Parallel(n_jobs=2)(jobs)
+    assert_equal([row for part in found for row in part], call(case, loaded, slice(4)))
 
 
 # Numbers of the predictions, which are compared.

@@ -205,6 +205,21 @@ class TestInKeras:
         for one, other in zip(model.get_weights(), restored.get_weights(), strict=True):
             np.testing.assert_allclose(one, other, rtol=1e-6, atol=1e-7)
 
+    @OPTIMIZERS
+    def test_the_schedule_counts_updates_of_accumulated_gradients(self, optimizer_class):
+        schedule = WarmupPolynomialDecay(1.0, num_train_steps=8, num_warmup_steps=2)
+        optimizer = optimizer_class(schedule, gradient_accumulation_steps=3)
+        config = optimizer.get_config()
+        optimizer = optimizer_class.from_config(optimizer.get_config())
+        assert optimizer.get_config() == config
+        variables, rates = make_variables(), []
+        optimizer.build(variables)
+        for step in range(27):
+            rates.append(float(optimizer.learning_rate))
+            optimizer.apply(make_gradients(step), variables)
+        expected = [0.0, 0.5, 0.75, 0.625, 0.5, 0.375, 0.25, 0.125, 0.0]
+        np.testing.assert_allclose(rates[2::3], expected, rtol=1e-6, atol=0)
+
     def test_weight_decay_of_keras_is_rejected(self):
         with pytest.raises(ValueError, match=r"weight_decay_rate.*weight_decay=0.1"):
             Lamb(weight_decay=0.1)
