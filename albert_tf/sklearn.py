@@ -150,7 +150,9 @@ class AlbertClassifier(ClassifierMixin, _TextEstimator):
 
     def predict_proba(self, X: Any) -> np.ndarray:
         """Returns the probabilities of the classes of N texts, float64 [N, K]."""
-        return np.array([[*one.probabilities.values()] for one in self._predict(X)])
+        shares = np.array([[*one.probabilities.values()] for one in self._predict(X)])
+        # Metrics require that the sums are 1 in the precision of float64.
+        return shares if self._has_several else shares / shares.sum(axis=1, keepdims=True)
 
     def predict(self, X: Any) -> np.ndarray:
         """Returns the classes of N texts, [N]; for several labels per text, 0 or 1, int [N, K]."""

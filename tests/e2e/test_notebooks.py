@@ -256,6 +256,24 @@ def test_raw_text_becomes_a_model_that_is_fine_tuned(folder):
 
 
 @pytest.mark.slow
+def test_a_table_is_classified_with_scikit_learn(folder, tmp_path, model):
+    rows = [f"{text},{label}" for text, label in 6 * [("a fine day", "yes"), ("it rains", "no")]]
+    (tmp_path / "table.csv").write_text("\n".join(["text,label", *rows]))
+    run = run_notebook(
+        "scikit_learn",
+        folder,
+        MODEL=model,
+        TABLE=tmp_path / "table.csv",
+        SETTINGS={"epochs": 1, "max_seq_length": 16},
+        OWN_TEXTS=["It rains.", "Fine."],
+    )
+    run.assert_clean(1)  # calibration curve
+    assert len(shown_answers(run)) == 2
+    assert re.search(r"predicted_labels \[b'(yes|no)', b'(yes|no)'\]", run.printed())
+    assert (run.output / "reviews.joblib").exists()
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("is_plain", [False, True], ids=["entities", "plain labels"])
 def test_words_are_labeled_and_displayed(folder, tmp_path, model, is_plain):
     for part in ("train", "dev"):

@@ -51,7 +51,8 @@ def test_the_estimator_equals_the_class(small_pretrained, fitted):
     expected = [list(one.probabilities.values()) for one in other(TEXTS)]
     found = fitted.predict_proba(TEXTS)
     assert found.dtype == np.float64
-    np.testing.assert_array_equal(found, expected)
+    np.testing.assert_allclose(found, expected, rtol=1e-6)
+    np.testing.assert_allclose(found.sum(axis=1), 1.0, rtol=1e-15)
     np.testing.assert_array_equal(fitted.predict(TEXTS), found.argmax(axis=1))
     assert fitted.score(TEXTS, CLASSES) == np.mean(found.argmax(axis=1) == CLASSES)
 
