@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from types import ModuleType
 
+import numpy as np
 from absl import logging
 
 from albert_tf.data.errors import UserError, extra_packages
@@ -22,7 +23,7 @@ from albert_tf.pretraining.instances import (
     InstanceSettings,
     same_labels_warning,
 )
-from albert_tf.pretraining.masking import masking_limit_warning
+from albert_tf.pretraining.masking import masking_limit_warning, prediction_budget
 from albert_tf.pretraining.settings import PretrainingDataSettings
 from albert_tf.tokenization.loading import tokenizer_from_files
 from albert_tf.tokenization.piece_counts import PieceCounts, warn_of_unreachable_pieces
@@ -65,7 +66,8 @@ def create_pretraining_data(settings: PretrainingDataSettings) -> CreationReport
         num_workers = settings.num_workers or available_cores()
         # Beam's workers check the whole text.
         blocks = cut_into_blocks(files) if beam else check_text(files, num_workers)
-        counts = sample_counts(blocks, tokenizer, num_workers)
+        (longest,) = prediction_budget(np.array([settings.max_seq_length]), instances.masking)
+        counts = sample_counts(blocks, tokenizer, num_workers, longest)
     elif beam:
         counts = beam.create_records(settings.runner, settings.beam_options, *what)
     else:
@@ -169,6 +171,23 @@ class CreationReport:
             yield (
                 f"{_share(c['tokens_cut'], c['tokens'] + c['tokens_cut'])} of the tokens were cut "
                 "to fit `max_seq_length`. Does the text have one sentence per line?"
+            )
+        masking = self.settings.masking
+        wanted = masking.masked_lm_prob * c["tokens"]
+        wanted = min(wanted, masking.max_predictions_per_seq * c["instances"])
+        is_long = 2 * c["long_word_tokens"] > c["text_tokens"]  # in a dry run
+        has_whole_words = masking.do_whole_word_mask and self.settings.word_starts == ORIGINAL
+        if (
+            has_whole_words
+            and masking.masked_lm_prob
+            and (is_long or 2 * c["predictions"] < wanted)
+        ):
+            found = "" if is_long else f" ({_share(c['predictions'], c['tokens'])})"
+            yield (
+                f"Less than half of the wanted {masking.masked_lm_prob:.1%} of the tokens are "
+                f"masked{found}, because many words have more tokens than a sequence has "
+                "predictions. To mask single tokens, pass `do_whole_word_mask`=False "
+                "(--nodo_whole_word_mask)."
             )
         if c["unspaced_words"]:
             yield (

@@ -187,15 +187,26 @@ class RecordMaker:
         return documents
 
 
-def sample_counts(blocks: Sequence[Block], tokenizer: Tokenizer, num_workers: int) -> Counter[str]:
-    """Returns the counts of the text of at most 16 evenly spread blocks (64 MiB)."""
+def sample_counts(
+    blocks: Sequence[Block], tokenizer: Tokenizer, num_workers: int, longest: int = 1 << 30
+) -> Counter[str]:
+    """Returns the counts of the text of at most 16 evenly spread blocks (64 MiB).
+
+    "long_word_tokens" is the number of tokens in words with more than `longest` tokens.
+    """
     sample = blocks[:: max(1, -(-len(blocks) // _SAMPLED_BLOCKS))]
-    with worker_processes(max(1, min(num_workers, len(sample))), tokenizer) as run:
+    shared = tokenizer, longest
+    with worker_processes(max(1, min(num_workers, len(sample))), shared) as run:
         return sum(map(Counter, run(_block_counts, sample)), Counter())
 
 
-def _block_counts(tokenizer: Tokenizer, block: Block) -> Mapping[str, int]:
-    return read_documents(block, tokenizer).counts
+def _block_counts(shared: tuple[Tokenizer, int], block: Block) -> Mapping[str, int]:
+    tokenizer, longest = shared
+    documents = read_documents(block, tokenizer)
+    starts = masking_vocabulary(tokenizer).starts_word[documents.ids]
+    starts[documents.segment_starts[:-1]] = True
+    sizes = np.diff(np.append(np.flatnonzero(starts), len(starts)))
+    return {**documents.counts, "long_word_tokens": int(sizes[sizes > longest].sum())}
 
 
 def _count_results(

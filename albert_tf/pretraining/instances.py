@@ -344,6 +344,7 @@ def masking_vocabulary(tokenizer: Tokenizer, word_starts: str = ORIGINAL) -> Voc
         tokenizer.sep_id,
         tokenizer.mask_id,
         np.append(tokenizer.starts_word, False) if is_original else np.arange(2 * size + 1) < size,
+        splits_words=not is_original,
     )
 
 

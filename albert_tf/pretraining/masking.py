@@ -35,8 +35,10 @@ class Words(NamedTuple):
     begin: np.ndarray  # int64 [B, W + 1]; number of text tokens before each word, then the total
 
 
-def find_words(is_text: np.ndarray, starts_word: np.ndarray | None) -> Words:
-    """Groups tokens into words.
+def find_words(
+    is_text: np.ndarray, starts_word: np.ndarray | None, longest: np.ndarray | None = None
+) -> Words:
+    """Groups tokens into words. Each token of a word with more than `longest` [B] is a word.
 
     `is_text`, bool [B, S], is False for special tokens and padding. If `starts_word`, bool [B, S],
     is False for a token, it belongs to the previous word, even across [SEP]. The first text token
@@ -54,6 +56,9 @@ def find_words(is_text: np.ndarray, starts_word: np.ndarray | None) -> Words:
     begin = np.repeat(totals[:, None], int(counts.max(initial=0)) + 1, axis=1)
     row, position = np.nonzero(opens)
     begin[row, of_position[row, position]] = tokens_before[row, position]
+    if longest is not None and (is_long := np.diff(begin) > longest[:, None]).any():
+        of_long = np.take_along_axis(is_long, np.maximum(of_position, 0), axis=1)
+        return find_words(is_text, opens | of_long)
     return Words(counts, of_position, begin)
 
 
@@ -94,6 +99,7 @@ class Vocabulary(NamedTuple):
     sep_id: int
     mask_id: int
     starts_word: np.ndarray  # bool, by the ids of `Documents`
+    splits_words: bool = False  # whether words that exceed the predictions are masked by token
 
 
 class NgramDraws(NamedTuple):
@@ -227,7 +233,8 @@ def mask_batch(
     special tokens.
     """
     starts = vocabulary.starts_word[input_ids] if settings.do_whole_word_mask else None
-    words = find_words(is_text, starts)
+    budget = prediction_budget(lengths, settings)
+    words = find_words(is_text, starts, budget if vocabulary.splits_words else None)
     shape = len(input_ids), settings.max_predictions_per_seq
     # The order of these calls determines the records.
     draws = MaskingDraws(
@@ -238,7 +245,6 @@ def mask_batch(
     if settings.do_permutation:
         permuted = _draw_ngrams(words.counts, settings, rng)
         draws = draws._replace(permuted=permuted, permutation_keys=rng.random(shape, np.float32))
-    budget = prediction_budget(lengths, settings)
     return mask_tokens(input_ids, is_text, words, budget, draws, vocabulary.mask_id)
 
 
@@ -308,10 +314,11 @@ class OnlineMasking:
     settings: MaskingSettings
     mask_id: int
     vocab_size: int
+    splits_words: bool = False  # see `Vocabulary`
 
     def describe(self) -> dict[str, Any]:
         """Returns the settings of the masks, except the seed, as a dictionary for JSON."""
-        return asdict(self)
+        return {name: value for name, value in asdict(self).items() if value is not False}
 
     def __call__(
         self, features: Mapping[str, tf.Tensor], numbers: tf.Tensor, seed: int
@@ -354,8 +361,8 @@ class OnlineMasking:
     ) -> tuple[np.ndarray, ...]:
         is_text = find_text(input_mask, segment_ids)
         starts = token_boundary > 0 if self.settings.do_whole_word_mask else None
-        words = find_words(is_text, starts)
         budget = prediction_budget(input_mask.sum(axis=1), self.settings)
+        words = find_words(is_text, starts, budget if self.splits_words else None)
         draws = self._draw(row_keys(seed, numbers), words.counts, input_ids.shape[1])
         masked = mask_tokens(input_ids, is_text, words, budget, draws, self.mask_id)
         slots = np.arange(self.settings.prediction_slots)

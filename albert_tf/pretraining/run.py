@@ -195,7 +195,9 @@ def _masking(settings: PretrainingSettings, tokenizer: Tokenizer | None) -> Onli
         )
     if warning := masking_limit_warning(settings.max_seq_length, masking):
         logging.warning(warning)
-    return OnlineMasking(masking, tokenizer.mask_id, tokenizer.vocab_size)
+    # Records of such tokenizers contain the word starts "unicode".
+    splits_words = tokenizer.keep_accents
+    return OnlineMasking(masking, tokenizer.mask_id, tokenizer.vocab_size, splits_words)
 
 
 class _Pretraining(Run):

@@ -165,7 +165,8 @@ class PretrainingDataSettings(Settings):
     word_starts: str | None = setting(None, "Masking", choices=WORD_STARTS)("""
         How words are found. original: as in the original release, for English. unicode: for all
         languages; Chinese, Japanese, Thai, Lao, Khmer and Burmese need icu4py (pip install
-        "albert_tf[languages]"). Default: unicode with --keep_accents, otherwise original.""")
+        "albert_tf[languages]"). Words with more pieces than a sequence has predictions are masked
+        by pieces. Default: unicode with --keep_accents, otherwise original.""")
     num_workers: int | None = setting(None, "Devices", at_least=1)("""
         Number of processes. Default: one per processor core. Does not change the records.""")
     runner: str | None = setting(None, "Devices")("""

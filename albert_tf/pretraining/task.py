@@ -73,6 +73,12 @@ class PretrainingTask(EvaluatedObjective):
             arguments.
     """
 
+    WITHOUT_LABELS = (
+        "No token of its batch is masked. If words have more tokens than a sequence has "
+        "predictions, mask single tokens: `do_whole_word_mask`=False (--nodo_whole_word_mask), in "
+        "the training or when the records are created."
+    )
+
     config: AlbertConfig
     _: KW_ONLY
     train_files: Sequence[str] = ()

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 import keras
 import tensorflow as tf
@@ -73,6 +73,8 @@ class StreamIterator:
 
 class Objective(Protocol):
     """Data, model and loss of one job, as required by the trainer."""
+
+    WITHOUT_LABELS: ClassVar[str] = "The examples of its batch have no labels."
 
     config: AlbertConfig
     max_seq_length: int

@@ -387,6 +387,9 @@ class Trainer:
         losses = [float(self.task.total_loss(step["sums"])) for step in updates.values()]
         norms = [step["gradient_norm"] for step in updates.values()]
         for number, loss, norm in zip(updates, losses, norms, strict=True):
+            for name, term in updates[number]["sums"].items():
+                if name.endswith("loss") and not term.weight:
+                    raise UserError(f"Step {number} has no {name}. {self.task.WITHOUT_LABELS}")
             if not (math.isfinite(loss) and math.isfinite(norm)):
                 raise self._diverged(f"Step {number}: loss={loss}, gradient_norm={norm}")
         metrics = {"learning_rate": steps[-1]["learning_rate"]}

@@ -1,3 +1,4 @@
+import random
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
@@ -10,7 +11,7 @@ from albert_tf.data.files import match_files
 from albert_tf.data.tfrecord import count_records, read_records
 from albert_tf.pretraining.batching import parse_batch
 from albert_tf.pretraining.corpus import Block, cut_into_blocks
-from albert_tf.pretraining.create_data import CreationReport
+from albert_tf.pretraining.create_data import CreationReport, create_pretraining_data
 from albert_tf.pretraining.create_records import (
     chunk_numbers,
     create_records,
@@ -233,6 +234,32 @@ def test_warnings():
     assert "asks for 77 predictions in 512 tokens" in warning
     assert "allows only 20, so 3.9%" in warning
     assert masking_limit_warning(128, MaskingSettings()) is None
+
+
+@pytest.mark.parametrize("dry_run", [False, True])
+def test_words_with_more_tokens_than_predictions_are_reported(tmp_path, tokenizer, dry_run):
+    words = ["".join(random.Random(n).choices("acgt", k=300)) for n in range(40)]
+    (tmp_path / "text").write_text("\n".join(words))
+    settings = PretrainingDataSettings(
+        input_file=str(tmp_path / "text"),
+        output_file=str(tmp_path / "records"),
+        spm_model_file=tokenizer.files[0],
+        sentence_loss="none",
+        max_seq_length=48,
+        num_workers=1,
+        dry_run=dry_run,
+    )
+    for changes, expected in (
+        ({}, True),
+        ({"do_whole_word_mask": False}, False),
+        ({"word_starts": "unicode"}, False),
+        ({"masked_lm_prob": 0.0}, False),
+    ):
+        report = create_pretraining_data(replace(settings, **changes))
+        found = [text for text in report.warnings() if "--nodo_whole_word_mask" in text]
+        assert bool(found) == expected, changes
+        if not dry_run and changes.keys() & {"do_whole_word_mask", "word_starts"}:
+            assert report.counts["predictions"] > 0.12 * report.counts["tokens"]
 
 
 def test_a_blank_line_after_every_sentence_is_reported(tmp_path, word_pieces):

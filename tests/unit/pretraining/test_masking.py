@@ -141,3 +141,40 @@ def test_numbers_are_uniform(seed):
     counts = np.bincount(below(bits, 37).ravel(), minlength=37)
     assert len(counts) == 37
     assert stats.chisquare(counts).pvalue > 1e-4
+
+
+def test_words_longer_than_the_predictions_are_masked_by_token():
+    """Proteins without blanks would have no masks. Other words remain whole."""
+    long, short = np.arange(10, 30), np.array([30, 31, 32])
+    ids = np.array([[CLS, *long, *short, *short + 3, SEP]])
+    is_text = (ids != CLS) & (ids != SEP)
+    starts = np.zeros(V + 1, bool)
+    starts[[10, 30, 33]] = True
+    vocabulary = Vocabulary(V, 1, CLS, SEP, MASK, starts)
+    settings = MaskingSettings(0.15, 4, ngram=1)
+    features = {
+        "input_ids": ids,
+        "input_mask": np.ones_like(ids),
+        "segment_ids": np.zeros_like(ids),
+        "token_boundary": starts[ids],
+    }
+    features = {name: tf.constant(value.astype(np.int32)) for name, value in features.items()}
+    found = {False: set(), True: set()}
+    for seed in range(40):
+        for splits in found:
+            kind = vocabulary._replace(splits_words=splits)
+            masked = mask_batch(
+                ids, is_text, np.array([28]), kind, settings, np.random.default_rng(seed)
+            )
+            online = OnlineMasking(settings, MASK, V, splits)(features, tf.constant([seed]), 7)
+            labels = online["masked_lm_ids"].numpy()[online["masked_lm_weights"].numpy() > 0]
+            found[splits] |= {tuple(masked.labels[0, : masked.counts[0]]), tuple(labels)}
+    assert found[False] == {(30, 31, 32), (33, 34, 35)}
+    whole = {30, 31, 32}, {33, 34, 35}
+    for labels in found[True]:
+        assert {*labels} & {*long}
+        assert all({*labels} & word in (set(), word) for word in whole)
+    # Runs without this rule are resumed.
+    described = OnlineMasking(settings, MASK, V, splits_words=True).describe()
+    assert described.pop("splits_words") is True
+    assert OnlineMasking(settings, MASK, V).describe() == described

@@ -5,6 +5,7 @@ import math
 import pytest
 import tensorflow as tf
 
+from albert_tf.data.errors import UserError
 from albert_tf.pretraining.task import PretrainingTask
 from albert_tf.training import step
 from albert_tf.training import trainer as trainer_module
@@ -134,6 +135,15 @@ class PoisonedTask(PretrainingTask):
             return {**features, "masked_lm_weights": factor * features["masked_lm_weights"]}
 
         return poisoned
+
+
+def test_a_step_without_masked_tokens_stops_with_advice(tmp_path):
+    columns = pretraining_columns(21, seed=0)
+    columns["masked_lm_weights"][1:] = 0  # the first record shows that the records are masked
+    records = write_records(tmp_path / "records", columns)
+    trainer = make_trainer(tmp_path, make_task(records), last_step=40)
+    with pytest.raises(UserError, match=r"has no masked_lm_loss.*--nodo_whole_word_mask"):
+        train(trainer)
 
 
 def test_a_diverged_run_stops_with_advice_without_saving(tmp_path):
