@@ -38,7 +38,15 @@ from albert_tf.data.strict_json import (
 
 MIDDLE, HIGH = LEVELS = "middle", "high"  # of RACE
 LETTERS = string.ascii_uppercase  # names of options, in their order
-BLANK = "_"  # placeholder for the option in a question
+# Underscores are a blank, unless they join two letters or digits, as in max_len. In scripts without
+# blanks between words, they always are.
+_UNSPACED = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3005-\u30ff\u3400-\u9fff\uf900-\ufaff"
+_JOINED = rf"[^\W{_UNSPACED}]"
+_BLANK = re.compile(rf"(?<!{_JOINED})_+|_+(?!{_JOINED})")
+BLANK = "\ue000"  # replaces it
+# The same as regular expressions of RE2, which has no look-around.
+_EDGE = rf"[^\pL\pN_]|[{_UNSPACED}]"
+BLANKS_OF_RE2 = {rf"(^|{_EDGE})_+": rf"\1{BLANK}", rf"_+($|{_EDGE})": rf"{BLANK}\1"}
 _WANTED = (
     "one object per line (JSON Lines), such as "
     '{"context": "...", "question": "...", "options": ["...", "..."], "label": "A"}'
@@ -79,18 +87,19 @@ class ChoiceExample:
     level: str = ""  # "middle" or "high" in RACE
 
     def endings(self, clean: Callable[[str], str] | None = None) -> tuple[str, ...]:
-        """Returns one text per option: the question with the option inserted at each "_".
+        """Returns one text per option: the question with the option inserted at each blank, "_".
 
-        If the question contains no "_", the option is appended after a space. `clean` is applied to
-        the question and the options first, because it converts similar characters to "_".
+        If the question contains no blank, the option is appended after a space. `clean` is applied
+        to the question and the options first, because it converts similar characters to "_".
 
         Source: race_utils.py of the original release, read_examples.
         """
         question, options = self.question, self.options
         if clean is not None:
             question, options = clean(question), tuple(map(clean, options))
-        if BLANK in question:
-            return tuple(question.replace(BLANK, option) for option in options)
+        first, *others = _BLANK.sub(BLANK, question).split(BLANK)
+        if others:
+            return tuple(option.join([first, *others]) for option in options)
         return tuple(f"{question} {option}" for option in options)
 
 

@@ -7,7 +7,7 @@ import tensorflow as tf
 from albert_tf.checkpoints.signatures import DEFAULT_SIGNATURE, TOKENS_SIGNATURE
 from albert_tf.modeling.heads import class_outputs
 from albert_tf.modeling.models import AlbertForMultipleChoice
-from albert_tf.multiple_choice.data import BLANK
+from albert_tf.multiple_choice.data import BLANK, BLANKS_OF_RE2
 from albert_tf.multiple_choice.task import SPECIAL_TOKENS, check_lengths
 from albert_tf.serving.saved_model import (
     Outputs,
@@ -101,7 +101,10 @@ def _endings(
 ) -> tf.Tensor:
     """See `ChoiceExample.endings`."""
     questions, options = tokenizer.clean(questions), tokenizer.clean(options)
-    parts = tf.gather(tf.strings.split(questions, BLANK), owners)
+    blanked = questions
+    for pattern, replacement in BLANKS_OF_RE2.items():
+        blanked = tf.strings.regex_replace(blanked, pattern, replacement)
+    parts = tf.gather(tf.strings.split(blanked, BLANK), owners)
     # The option precedes every part except the first.
     is_first = tf.equal(tf.ragged.range(parts.row_lengths()).flat_values, 0)
     between = tf.where(is_first, "", tf.gather(options, parts.value_rowids()))

@@ -140,7 +140,7 @@ class MultipleChoice(FineTuned):
         """Chooses an option for each question.
 
         Args:
-            questions: N questions. An option replaces each "_" of its question. If there is none,
+            questions: N questions. An option replaces each blank, "_" or "____". If there is none,
                 the option is appended to the question.
             contexts: N texts that the questions are about.
             options: N lists of 2 to 26 texts. Their lengths may differ.

@@ -4,9 +4,10 @@ import json
 import logging
 
 import pytest
+import tensorflow as tf
 
 from albert_tf.data.splits import DEV, TEST, TRAIN
-from albert_tf.multiple_choice.data import ChoiceExample, read_choices
+from albert_tf.multiple_choice.data import BLANK, BLANKS_OF_RE2, ChoiceExample, read_choices
 
 ROW = {"context": "A cat sat.", "question": "Who sat?", "options": ["a cat", "a dog"], "label": 0}
 
@@ -33,6 +34,26 @@ def test_an_option_replaces_every_blank_or_follows_the_question():
     # Texts are cleaned before they are joined.
     example = ChoiceExample("x", "c", "It＿.", (" A ", "B"))
     assert example.endings(lambda text: text.strip().replace("＿", "_")) == ("ItA.", "ItB.")
+
+
+BLANKS = {
+    "The ____ is red.": "The X is red.",
+    "What does max_len do?": "What does max_len do? X",
+    "a__b, größe_max and x_1 are _.": "a__b, größe_max and x_1 are X.",
+    "_, __ and it_": "X, X and itX",
+    "他在_里": "他在X里",
+    "___": "X",
+}
+
+
+@pytest.mark.parametrize("question", BLANKS)
+def test_underscores_are_a_blank_unless_they_join_letters(question):
+    assert ChoiceExample("x", "c", question, ("X",)).endings() == (BLANKS[question],)
+    text = tf.constant(question)
+    for pattern, replacement in BLANKS_OF_RE2.items():  # of exported models
+        text = tf.strings.regex_replace(text, pattern, replacement)
+    filled = text.numpy().decode().replace(BLANK, "X")
+    assert filled + " X" * (filled == question) == BLANKS[question]
 
 
 def test_rows_are_read_unchanged(read):
