@@ -15,7 +15,7 @@ import ast
 import csv
 import io
 import re
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Container, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import dropwhile, islice, tee
@@ -299,6 +299,21 @@ def find_value(row: JsonValue, names: Sequence[str]) -> JsonValue | None:
         if (found := value_at(row, name)) is not None:
             return found
     return None
+
+
+# What annotation tools store with a row that an annotator rejected or skipped
+_REJECTED: dict[str, Sequence[Any]] = {
+    "answer": ("reject", "ignore"),  # prodigy
+    "was_cancelled": (True, "true", "True"),  # Label Studio
+}
+REJECTED = "an answer of the annotator other than accept, skipped"
+
+
+def is_rejected(row: JsonValue, used: Container[str] = ()) -> bool:
+    """Returns whether an annotator rejected or skipped a row. Columns in `used` have a meaning."""
+    return any(
+        name not in used and row.value.get(name) in values for name, values in _REJECTED.items()
+    )
 
 
 def literal(value: JsonValue) -> JsonValue:

@@ -12,7 +12,7 @@ from typing import Any, Final, Generic, TypeVar
 from absl import logging
 
 from albert_tf.data.errors import UserError, visible
-from albert_tf.data.rows import Rows, find_value
+from albert_tf.data.rows import REJECTED, Rows, find_value, is_rejected
 from albert_tf.data.splits import TEST
 from albert_tf.data.strict_json import JsonError, JsonValue, listed
 
@@ -149,6 +149,7 @@ class Schema(Generic[E]):
         Raises ValueError if a required column is missing, or if too many rows are malformed.
         """
         found, report, is_test = self.choose(rows), rows.report, split == TEST
+        used = {column for _, columns in found.values() for column in columns}
         keeps_malformed = self.keeps_malformed and is_test
         malformed = f"malformed values, {'kept' if keeps_malformed else 'skipped'}"
         unlabelled: list[int | str] = []
@@ -157,6 +158,9 @@ class Schema(Generic[E]):
             try:
                 if problem:
                     raise problem
+                if not is_test and is_rejected(row, used):
+                    report.add(REJECTED, number)
+                    continue
                 values = self._values(row, found, is_test)
                 if values.get(LABEL, "") is None:
                     unlabelled.append(number)

@@ -34,7 +34,17 @@ from absl import logging
 from albert_tf.data.errors import UserError
 from albert_tf.data.files import decode_utf8, encoding_error
 from albert_tf.data.filled_table import FilledTable
-from albert_tf.data.rows import TSV, Rows, find_value, format_of, literal, parse_row, read_rows
+from albert_tf.data.rows import (
+    REJECTED,
+    TSV,
+    Rows,
+    find_value,
+    format_of,
+    is_rejected,
+    literal,
+    parse_row,
+    read_rows,
+)
 from albert_tf.data.streams import is_regular_file, open_input, read_lines, source_name
 from albert_tf.data.strict_json import JsonValue, is_encodable, listed, shown
 from albert_tf.labels import label_cell
@@ -294,6 +304,9 @@ def _row_parts(rows: Rows, lines: Iterable[_Line], reads_labels: bool) -> Iterat
                 part[-1] = line._replace(row=None)
                 raise line.row
             columns.update(dict.fromkeys(line.row.value))
+            if reads_labels and is_rejected(line.row):
+                rows.report.add(REJECTED, line.number)
+                continue
             sentence = _sentence(line.row, f"{rows.path}:{line.number}", reads_labels)
         except UserError as error:
             rows.report.add(_MALFORMED, line.number, error)

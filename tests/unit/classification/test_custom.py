@@ -40,6 +40,18 @@ def test_labels_are_read_from_the_training_file(file):
     assert data.read(TRAIN) == expected
 
 
+def test_rows_that_an_annotator_rejected_are_skipped(file, caplog):
+    rows = [("a", "x", "accept"), ("b", "y", "reject"), ("c", "y", "accept"), ("d", "x", "ignore")]
+    lines = [json.dumps({"text": t, "label": y, "answer": a}) for t, y, a in rows]
+    data = CustomData(file("a.jsonl", "\n".join(lines)), text_a_column="text")
+    assert [example.text_a for example in data.read(TRAIN)] == ["a", "c"]
+    assert "rows=2 with an answer of the annotator other than accept" in caplog.text
+    # A column with another meaning is not a status.
+    answers = "answer,text_a\n" + "reject,a\naccept,b\n" * 5
+    data = CustomData(file("a.csv", answers), label_column="answer")
+    assert len(data.read(TRAIN)) == 10
+
+
 @pytest.mark.parametrize(
     ("labels", "best", "metrics"),
     [

@@ -232,6 +232,7 @@ def test_rows_of_other_tools_are_read(name, read):
     assert words_and_labels(read(TABLES[name], name))[-1] == ("to|NYC", "O|B-LOC")
 
 
+REJECTED = "an answer of the annotator other than accept"
 LABELLED = '{"tokens": ["a"], "labels": ["O"]}\n'
 
 
@@ -241,6 +242,9 @@ SKIPPED = [
     ("t.jsonl", LABELLED, '{"tokens"\n', "malformed values"),
     ("t.jsonl", LABELLED, '{"tokens": ["a"], "labels": [0]}\n', "malformed values"),
     ("t.jsonl", LABELLED, '{"tokens": ["b"]}\n', "no label"),
+    ("t.jsonl", LABELLED, f'{LABELLED[:-2]}, "answer": "reject"}}\n', REJECTED),
+    ("t.jsonl", LABELLED, f'{LABELLED[:-2]}, "answer": "ignore"}}\n', REJECTED),
+    ("t.jsonl", LABELLED, f'{LABELLED[:-2]}, "was_cancelled": true}}\n', REJECTED),
 ]
 
 
@@ -250,6 +254,8 @@ def test_skipped_rows_are_logged(read, caplog, name, row, bad, problem):
     assert sum(len(sentence.words) for sentence in sentences) == 99
     [message] = caplog.messages
     assert f"rows=1 with {problem}, skipped (line 51)" in message
+    if problem == REJECTED:  # texts to predict are all predicted
+        assert len(read(row + bad, name, label_column=None)) == 2
 
 
 @pytest.mark.parametrize(
