@@ -53,12 +53,15 @@ class _TextEstimator(BaseEstimator):
         tags.input_tags.string, tags.input_tags.two_d_array = True, False
         return tags
 
-    def _fit(self, X: Any, labels: Any, names: Sequence[str], multi_label: bool = False) -> Self:
+    def _fit(
+        self, X: Any, labels: Any, names: Sequence[str], multi_label: bool = False, **settings: Any
+    ) -> Self:
         """Trains on texts and labels. `names` are the classes, empty for a regression."""
         from albert_tf.classification.text_classifier import TextClassifier
 
         texts, pairs = _columns(X)
         trained = getattr(self, "text_classifier_", None) if self.warm_start else None
+        continues = trained is not None
         if trained is None:
             trained = TextClassifier.load(
                 self.model,
@@ -67,12 +70,13 @@ class _TextEstimator(BaseEstimator):
                 new_head=True,
                 max_seq_length=self.max_seq_length,
             )
-        seed, weights = self.random_state, self.class_weight
+        seed = self.random_state
         if not isinstance(seed, int | np.integer):
             seed = check_random_state(seed).randint(2**31 - 1)
-        if isinstance(weights, Mapping):
-            weights = {str(label): weight for label, weight in weights.items()}
-        more: dict[str, Any] = {"verbose": False, "seed": int(seed), "class_weights": weights}
+        more: dict[str, Any] = {"verbose": False, "seed": int(seed) % 2**31}
+        more |= {**settings, **(self.settings or {})}
+        if "output_dir" in more:
+            raise UserError("`settings` must not contain output_dir, which every fit would resume.")
         trained.fit(
             texts,
             labels,
@@ -80,9 +84,8 @@ class _TextEstimator(BaseEstimator):
             epochs=self.epochs,
             batch_size=self.batch_size,
             learning_rate=self.learning_rate,
-            warm_start=self.warm_start,
+            warm_start=continues,
             **more,
-            **(self.settings or {}),
         )
         self.text_classifier_ = trained
         return self
@@ -121,7 +124,8 @@ class AlbertClassifier(ClassifierMixin, _TextEstimator):
         """Trains a new model.
 
         Args:
-            X: N texts: a list, an array or a column; or N pairs of texts: two columns.
+            X: N texts: a list, an array or a column. For pairs, an array [N, 2] or a table of
+                pandas.
             y: N classes of any type, or an array [N, K] of 0 and 1 for several labels per text.
 
         Raises:
@@ -131,7 +135,7 @@ class AlbertClassifier(ClassifierMixin, _TextEstimator):
         check_classification_targets(y)
         has_several = type_of_target(y) == "multilabel-indicator"
         if has_several:
-            labels = y.toarray() if hasattr(y, "toarray") else np.asarray(y)
+            labels: Any = np.asarray(y.toarray() if hasattr(y, "toarray") else y).astype(int)
             classes = np.arange(labels.shape[1])
         else:
             y = column_or_1d(y, warn=True)
@@ -142,9 +146,18 @@ class AlbertClassifier(ClassifierMixin, _TextEstimator):
         names = [str(label) for label in classes]
         if len(names) < 2:
             raise UserError(f"y must contain at least two classes. Received one class: {names}")
-        if self.warm_start and not np.array_equal(getattr(self, "classes_", classes), classes):
+        before = getattr(self, "classes_", classes), getattr(self, "_has_several", has_several)
+        is_same = np.array_equal(before[0], classes) and before[1] == has_several
+        if self.warm_start and not is_same:
             raise UserError("With warm_start=True, y must contain the classes of the previous fit.")
-        self._fit(X, labels, names, has_several)
+        weights = self.class_weight
+        if isinstance(weights, Mapping):
+            named = [*zip(classes, names, strict=True)]  # 1, 1.0 and True are the same class
+            weights = {
+                next((name for label, name in named if label == key), str(key)): weight
+                for key, weight in weights.items()
+            }
+        self._fit(X, labels, names, multi_label=has_several, class_weights=weights)
         self.classes_, self._has_several = classes, has_several
         return self
 
@@ -165,12 +178,12 @@ class AlbertClassifier(ClassifierMixin, _TextEstimator):
 class AlbertRegressor(RegressorMixin, _TextEstimator):
     """Predicts a number for texts or pairs of texts.
 
-    The arguments are those of `AlbertClassifier`, except `class_weight`.
+    The arguments are those of `AlbertClassifier`; `class_weight` must be `None`.
     """
 
     def fit(self, X: Any, y: Any) -> Self:
         """Trains a new model on N texts or pairs X, as in `AlbertClassifier`, and N numbers y."""
-        return self._fit(X, column_or_1d(y, warn=True), [])
+        return self._fit(X, column_or_1d(y, warn=True), [], class_weights=self.class_weight)
 
     def predict(self, X: Any) -> np.ndarray:
         """Returns the numbers of N texts, float64 [N]."""
@@ -179,6 +192,8 @@ class AlbertRegressor(RegressorMixin, _TextEstimator):
 
 def _columns(X: Any) -> tuple[Any, Any]:
     """Returns N texts, and the second texts of pairs or `None`."""
+    if isinstance(X, str):
+        raise TypeError(f"X must be a list of texts. Received: {X!r}")
     has_rows = isinstance(X, list | tuple) and X and isinstance(X[0], list | tuple | np.ndarray)
     if not has_rows and getattr(X, "ndim", 1) != 2:
         return X, None

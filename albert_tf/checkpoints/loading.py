@@ -34,6 +34,7 @@ from albert_tf.checkpoints.stored_task import MULTIPLE_CHOICE, TOKENS, UNCLEAR, 
 from albert_tf.config import BFLOAT16, FLOAT32, AlbertConfig
 from albert_tf.data.arguments import as_path, check_choice
 from albert_tf.data.errors import UserError
+from albert_tf.data.files import is_remote
 from albert_tf.data.strict_json import listed
 from albert_tf.modeling.base import ConfiguredModel
 from albert_tf.modeling.encoder import AlbertEncoder
@@ -463,7 +464,8 @@ def new_model(
     for variable, initializer in pending:
         if id(variable) not in filled:
             variable.assign(initializer(variable.shape, variable.dtype))
-    model.weights_file = weights.source
+    local = weights.source and not is_remote(weights.source)
+    model.weights_file = os.path.abspath(weights.source) if local else weights.source
     return model, report
 
 

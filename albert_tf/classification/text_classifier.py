@@ -314,6 +314,8 @@ class TextClassifier(TextPredictor, FineTuned):
             if not math.isfinite(number):
                 raise UserError(f"{name} must be a finite number. Received: {label!r}")
             return str(number)
+        if isinstance(label, float) and str(label) not in self._labels.names:
+            label = int(label) if label.is_integer() else label  # tables store integers as floats
         names, values = [str(label)], [1]
         if self._labels.multi_label:
             label = split_labels(label) if isinstance(label, str) else label

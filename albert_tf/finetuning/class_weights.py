@@ -24,7 +24,7 @@ def class_weights(
     ValueError if a label is unknown or repeated, if a weight is not a number above 0, or if
     "balanced" finds a class without examples.
     """
-    if setting == "balanced":
+    if isinstance(setting, str) and setting == "balanced":
         if absent := [name for name, count in zip(labels, counts, strict=True) if not count]:
             raise UserError(
                 "`class_weights`=balanced needs training examples of every label. Labels without "
@@ -51,7 +51,9 @@ def _parse_weights(
         entries = (entry.strip().rpartition("=") for entry in setting.split(","))
         pairs = [(label, decimal_number(number) or 0.0) for label, _, number in entries]
     given = dict(pairs)
-    is_valid = all(label in labels and 0 < np.float32(n) < math.inf for label, n in pairs)
+    is_valid = isinstance(setting, str | Mapping) and all(
+        label in labels and 0 < np.float32(n) < math.inf for label, n in pairs
+    )
     if not is_valid or len(given) < len(pairs):
         raise UserError(
             "`class_weights` must be balanced, or entries such as a=2,b=0.5 (in Python also a "

@@ -111,7 +111,7 @@ class FineTuned(Picklable, ABC):
                 "LoRA needs `compile` and `fit` of the Keras model, see docs/python.md."
             )
         self._start = self._start or Start(model)
-        start = Start(model) if warm_start else self._start
+        start = Start(model, is_warm=True) if warm_start else self._start
         task = dataclasses.replace(self._task(start.task), **task_changes)
         stored = start.stored_model(model, self.tokenizer, task)
         examples = {_NAMES[split]: rows for split, rows in ((TRAIN, train), (DEV, dev)) if rows}
@@ -120,6 +120,11 @@ class FineTuned(Picklable, ABC):
             if given := settings.keys() & {action, file}:
                 raise TypeError(f"`fit` has no setting `{min(given)}`: its arguments are the data.")
             settings |= {action: name in examples, file: name}
+        length = self._predictor.max_seq_length
+        if (given := settings.get("max_seq_length", length)) != length:
+            raise UserError(
+                f"`max_seq_length`={given} must be passed when the model is loaded. It is {length}."
+            )
         steps_per_epoch = -(-len(train) // batch_size)
         settings = {
             # Without evaluations, checkpoints only serve to resume. An epoch may be a single step.

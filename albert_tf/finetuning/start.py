@@ -4,6 +4,7 @@ import dataclasses
 from typing import Any
 
 import numpy as np
+from absl import logging
 
 from albert_tf.checkpoints.formats.choose import open_weights
 from albert_tf.checkpoints.stored_model import StoredModel, StoredTokenizer
@@ -15,28 +16,36 @@ from albert_tf.tokenization.base import Tokenizer
 
 
 class Start:
-    """The current weights of a model, without a head that is not trained.
+    """The weights of a model as they were loaded, or its current weights if `is_warm`.
 
-    They are kept in memory only if the file from which the model was loaded has other weights.
+    Loaded weights do not include a new head. Weights are kept in memory only if they are in no
+    file.
     """
 
-    def __init__(self, model: Any) -> None:
-        self.task: StoredTask | None = None if model.has_new_head else model.trained_task
-        part = model.encoder if model.has_new_head else model
-        weights = {n: np.asarray(value, np.float32) for n, value in original_names(part).items()}
-        self._names, self._digest = list(weights), data_digest(*weights.values())
-        self._file, self._copy = model.weights_file, weights
-        if self._file and (weights := self._read()):
-            self._copy = {}
+    def __init__(self, model: Any, *, is_warm: bool = False) -> None:
+        is_whole = is_warm or not model.has_new_head
+        self.task: StoredTask | None = model.trained_task if is_whole else None
+        part = model if is_whole else model.encoder
+        current = {n: np.asarray(value, np.float32) for n, value in original_names(part).items()}
+        self._names, self._file = list(current), "" if is_warm else model.weights_file
+        stored = self._read()
+        self._copy = {} if stored else current
+        self._digest = data_digest(*(stored or current).values())
+        if stored and data_digest(*current.values()) != self._digest:
+            logging.warning(
+                "`fit` starts from the weights in %s, which have changed in the model or in the "
+                "file since they were loaded. To start from the current weights, pass "
+                "warm_start=True",
+                self._file,
+            )
 
     def _read(self) -> dict[str, np.ndarray]:
-        """Returns the weights in the file, or nothing if they are missing or have changed."""
+        """Returns the weights in the file, or nothing if one is missing."""
         try:
-            stored = open_weights(self._file)
-            weights = {name: np.asarray(stored[name], np.float32) for name in self._names}
+            stored = open_weights(self._file) if self._file else {}
+            return {name: np.asarray(stored[name], np.float32) for name in self._names}
         except (OSError, ValueError, KeyError):
             return {}
-        return weights if data_digest(*weights.values()) == self._digest else {}
 
     def stored_model(self, model: Any, tokenizer: Tokenizer, task: StoredTask) -> StoredModel:
         """Returns the model with these weights, which were trained for `task` if it is unknown.
@@ -44,7 +53,7 @@ class Start:
         Raises ValueError if the file has changed.
         """
         weights = self._copy or self._read()
-        if not weights:
+        if not weights or data_digest(*weights.values()) != self._digest:
             raise UserError(
                 f"The weights in {self._file!r} have changed or are gone, so that `fit` cannot "
                 "start from them again. Load the model again, or pass warm_start=True to continue "

@@ -98,7 +98,12 @@ _LABELS = {
     "squared_error": "numbers, float32",
 }
 
-_OF_PROBABILITIES = ("kl_divergence", "dice", "tversky")  # without an argument `from_logits`
+_OF_PROBABILITIES = (
+    "kl_divergence",
+    "poisson",
+    "dice",
+    "tversky",
+)  # without an argument `from_logits`
 
 
 @register

@@ -79,6 +79,7 @@ class MultipleChoice(FineTuned):
         ValueError: the tokenizer does not match the model, or a number is out of range.
     """
 
+    STATE = (*FineTuned.STATE, "max_qa_length", "batch_size")
     JOB = MultipleChoiceJob
 
     def __init__(

@@ -242,12 +242,35 @@ def test_weights_are_read_again_or_kept(new, tmp_path):
         classifier.fit(TEXTS, LABELS, epochs=1, **TRAINED)
     assert_same_weights(classifier, expected)
 
-    in_memory = albert_tf.TextClassifier.load(tmp_path / "model")
-    in_memory.model.classifier.output_bias.assign([1.0, 2.0])
+    in_memory = albert_tf.TextClassifier(pickle.loads(pickle.dumps(classifier.model)))
     in_memory.fit(TEXTS, LABELS, epochs=1, **TRAINED)
     expected = weights_of(in_memory)
     in_memory.fit(TEXTS, LABELS, epochs=1, **TRAINED)
     assert_same_weights(in_memory, expected)
+
+
+def test_weights_that_changed_after_loading(new, tmp_path, caplog):
+    new().save(tmp_path / "model")
+    classifier = albert_tf.TextClassifier.load(tmp_path / "model")
+    classifier.fit(TEXTS, LABELS, epochs=1, **TRAINED)
+    expected = weights_of(classifier)
+    for is_warm in (False, True):
+        changed = albert_tf.TextClassifier.load(tmp_path / "model")
+        changed.model.classifier.output_bias.assign([100.0, -100.0])
+        caplog.clear()
+        changed.fit(TEXTS, LABELS, epochs=1, **TRAINED, warm_start=is_warm)
+        assert ("have changed in the model" in caplog.text) != is_warm
+        if is_warm:
+            assert np.array(changed.model.classifier.output_bias)[0] > 99
+        else:
+            assert_same_weights(changed, expected)
+
+
+def test_a_new_head_that_keras_has_trained_is_kept_by_a_warm_start(new):
+    classifier = new()
+    classifier.model.classifier.output_bias.assign([100.0, -100.0])
+    classifier.fit(TEXTS, LABELS, epochs=1, **TRAINED, warm_start=True)
+    assert np.array(classifier.model.classifier.output_bias)[0] > 99
 
 
 class Answer(Enum):

@@ -54,6 +54,8 @@ def test_the_estimator_equals_the_class(small_pretrained, fitted):
     np.testing.assert_allclose(found, expected, rtol=1e-6)
     np.testing.assert_allclose(found.sum(axis=1), 1.0, rtol=1e-15)
     np.testing.assert_array_equal(fitted.predict(TEXTS), found.argmax(axis=1))
+    with pytest.raises(TypeError, match="list of texts"):
+        fitted.predict("a text")
     assert fitted.score(TEXTS, CLASSES) == np.mean(found.argmax(axis=1) == CLASSES)
 
 
@@ -65,8 +67,10 @@ def test_every_fit_starts_again(classifier, fitted):
         assert np.array_equal(found, expected) == (labels is CLASSES)
     warm = again.set_params(warm_start=True).fit(TEXTS, CLASSES).predict_proba(TEXTS)
     assert not np.array_equal(warm, expected)
-    with pytest.raises(ValueError, match="warm_start"):
-        again.fit(TEXTS, CLASSES + 1)
+    several = np.stack([CLASSES, CLASSES], axis=1)
+    for others in (CLASSES + 1, several):
+        with pytest.raises(ValueError, match="warm_start"):
+            again.fit(TEXTS, others)
     others = clone(classifier).set_params(random_state=4).fit(TEXTS, CLASSES)
     assert not np.array_equal(others.predict_proba(TEXTS), expected)
 
@@ -138,7 +142,13 @@ def test_regression(classifier):
 def test_class_weights(classifier, fitted):
     expected = fitted.predict_proba(TEXTS)
     weighted = clone(classifier).set_params(class_weight={0: 9.0})
-    assert np.all(weighted.fit(TEXTS, CLASSES).predict_proba(TEXTS)[:, 0] > expected[:, 0])
+    found = weighted.fit(TEXTS, CLASSES).predict_proba(TEXTS)
+    assert np.all(found[:, 0] > expected[:, 0])
+    as_floats = weighted.fit(TEXTS, CLASSES.astype(float)).predict_proba(TEXTS)
+    np.testing.assert_array_equal(as_floats, found)
+    for wrong in ([1, 9], {"maybe": 1.0}):
+        with pytest.raises(ValueError, match="class_weights"):
+            clone(classifier).set_params(class_weight=wrong).fit(TEXTS, CLASSES)
     balanced = clone(classifier).set_params(class_weight="balanced")
     np.testing.assert_array_equal(balanced.fit(TEXTS, CLASSES).predict_proba(TEXTS), expected)
 
@@ -149,6 +159,9 @@ def test_further_settings(classifier):
     np.testing.assert_array_equal(
         frozen.text_classifier_.model.encoder.weights[0], start.weights[0]
     )
+    for settings in ({"output_dir": "run"}, {"max_seq_length": 24}):
+        with pytest.raises(ValueError, match=next(iter(settings))):
+            clone(classifier).set_params(settings=settings).fit(TEXTS, CLASSES)
 
 
 def test_cross_validation_and_pipelines(classifier):
