@@ -31,13 +31,7 @@ class Start:
         stored = self._read()
         self._copy = {} if stored else current
         self._digest = data_digest(*(stored or current).values())
-        if stored and data_digest(*current.values()) != self._digest:
-            logging.warning(
-                "`fit` starts from the weights in %s, which have changed in the model or in the "
-                "file since they were loaded. To start from the current weights, pass "
-                "warm_start=True",
-                self._file,
-            )
+        self._differs = data_digest(*current.values()) != self._digest
 
     def _read(self) -> dict[str, np.ndarray]:
         """Returns the weights in the file, or nothing if one is missing."""
@@ -58,6 +52,13 @@ class Start:
                 f"The weights in {self._file!r} have changed or are gone, so that `fit` cannot "
                 "start from them again. Load the model again, or pass warm_start=True to continue "
                 "from the current weights."
+            )
+        if self._differs:  # in the first `fit`
+            logging.warning(
+                "`fit` starts from the weights in %s, which have changed in the model or in the "
+                "file since they were loaded. To start from the current weights, pass "
+                "warm_start=True",
+                self._file,
             )
         is_complete = len(weights) == len(original_names(model))
         stored = StoredModel.in_memory(
