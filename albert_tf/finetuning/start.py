@@ -53,7 +53,7 @@ class Start:
                 "start from them again. Load the model again, or pass warm_start=True to continue "
                 "from the current weights."
             )
-        if self._differs:  # in the first `fit`
+        if self._differs:
             logging.warning(
                 "`fit` starts from the weights in %s, which have changed in the model or in the "
                 "file since they were loaded. To start from the current weights, pass "
