@@ -206,17 +206,19 @@ def test_every_fit_starts_from_the_loaded_weights(case, new):
     model = new(case)
     model.fit(*columns, **settings)
     expected, scores = weights_of(model), model.evaluate(*columns)
-    copied = pickle.loads(pickle.dumps(model))
+    is_first = case is CASES["texts"]
+    again = [model, pickle.loads(pickle.dumps(model))] if is_first else [model]
     model.fit(*(column[::-1] for column in columns), **settings | {"seed": 3})
     assert not np.array_equal(weights_of(model)[0], expected[0])
-    for again in (model, copied):
-        again.fit(*columns, **settings)
-        assert_same_weights(again, expected)
-        assert again.evaluate(*columns) == scores
-    model.fit(*columns, **settings, warm_start=True)
-    assert not np.array_equal(weights_of(model)[0], expected[0])
-    with pytest.raises(TypeError, match="warm_start"):
-        model.fit(*columns, warm_start="yes")
+    for trained in again:
+        trained.fit(*columns, **settings)
+        assert_same_weights(trained, expected)
+        assert trained.evaluate(*columns) == scores
+    if is_first:
+        model.fit(*columns, **settings, warm_start=True)
+        assert not np.array_equal(weights_of(model)[0], expected[0])
+        with pytest.raises(TypeError, match="warm_start"):
+            model.fit(*columns, warm_start="yes")
 
 
 def test_a_regression_starts_again_with_another_scale(new):

@@ -75,6 +75,7 @@ def test_every_fit_starts_again(classifier, fitted):
     assert not np.array_equal(others.predict_proba(TEXTS), expected)
 
 
+@pytest.mark.slow
 def test_the_global_random_state_is_used_without_a_seed(classifier):
     found = []
     for seed in (5, 5, 6):
@@ -113,8 +114,16 @@ def test_several_labels_per_text(classifier):
     found = fitted.predict(TEXTS)
     np.testing.assert_array_equal(found, fitted.predict_proba(TEXTS) >= 0.5)
     assert found.shape == y.shape
-    sparse = clone(classifier).fit(TEXTS, scipy.sparse.csr_matrix(y))
-    np.testing.assert_array_equal(sparse.predict(TEXTS), found)
+    assert pickle.loads(pickle.dumps(fitted)).predict(TEXTS).tolist() == found.tolist()
+
+
+@pytest.mark.slow
+def test_sparse_indicators(classifier):
+    y = np.array([[1, 0, 1], [0, 1, 0], [0, 0, 0]] * 4)
+    dense, sparse = (
+        clone(classifier).fit(TEXTS, k(y)) for k in (np.array, scipy.sparse.csr_matrix)
+    )
+    np.testing.assert_array_equal(sparse.predict_proba(TEXTS), dense.predict_proba(TEXTS))
 
 
 def test_pairs_of_texts(classifier):
@@ -139,6 +148,7 @@ def test_regression(classifier):
     assert fitted.score(TEXTS, y) < 1
 
 
+@pytest.mark.slow
 def test_class_weights(classifier, fitted):
     expected = fitted.predict_proba(TEXTS)
     weighted = clone(classifier).set_params(class_weight={0: 9.0})
@@ -189,6 +199,7 @@ def test_processes_of_joblib(classifier):
     np.testing.assert_array_equal(found, expected)
 
 
+@pytest.mark.slow
 def test_pickles_load_in_a_new_process(fitted, tmp_path):
     content = pickle.dumps(fitted)
     assert b"tensorflow" not in content

@@ -201,11 +201,11 @@ def test_texts_of_other_libraries(case, loaded, convert):
 @pytest.mark.parametrize(
     "duplicate", [copy.deepcopy, lambda model: pickle.loads(pickle.dumps(model))]
 )
-def test_copies_predict_the_same(case, model, tokenizer, directory, loaded, duplicate):
-    for original in (loaded, case.kind(model, tokenizer, **case.settings)):
-        copied = duplicate(original)
-        assert type(copied) is case.kind
-        assert_equal(call(case, copied), call(case, original))
+def test_copies_predict_the_same(case, model, tokenizer, duplicate):
+    original = case.kind(model, tokenizer, **case.settings)
+    copied = duplicate(original)
+    assert type(copied) is case.kind
+    assert_equal(call(case, copied, slice(5)), call(case, original, slice(5)))
 
 
 @pytest.mark.slow
