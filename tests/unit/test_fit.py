@@ -201,24 +201,27 @@ def assert_same_weights(model, expected):
         np.testing.assert_array_equal(found, wanted)
 
 
-def test_every_fit_starts_from_the_loaded_weights(case, new):
-    columns, settings = [*case.examples.values()], {**TRAINED, "epochs": 1, "batch_size": 4}
-    model = new(case)
-    model.fit(*columns, **settings)
-    expected, scores = weights_of(model), model.evaluate(*columns)
-    is_first = case is CASES["texts"]
-    again = [model, pickle.loads(pickle.dumps(model))] if is_first else [model]
-    model.fit(*(column[::-1] for column in columns), **settings | {"seed": 3})
-    assert not np.array_equal(weights_of(model)[0], expected[0])
-    for trained in again:
-        trained.fit(*columns, **settings)
-        assert_same_weights(trained, expected)
-        assert trained.evaluate(*columns) == scores
-    if is_first:
-        model.fit(*columns, **settings, warm_start=True)
-        assert not np.array_equal(weights_of(model)[0], expected[0])
-        with pytest.raises(TypeError, match="warm_start"):
-            model.fit(*columns, warm_start="yes")
+def test_every_fit_starts_from_the_loaded_weights(case, fitted):
+    expected = weights_of(fitted.model)
+    data = {"validation_data": [*fitted.dev.values()], "epochs": 2, "batch_size": 4}
+    assert fitted.model.fit(*case.examples.values(), **data, **TRAINED) == fitted.scores
+    assert_same_weights(fitted.model, expected)
+
+
+def test_copies_start_again_and_a_warm_start_continues(new):
+    settings = {**TRAINED, "epochs": 1, "batch_size": 4}
+    model = new()
+    model.fit(TEXTS, LABELS, **settings)
+    expected = weights_of(model)
+    copied = pickle.loads(pickle.dumps(model))
+    copied.fit(TEXTS[::-1], LABELS[::-1], **settings | {"seed": 3})
+    assert not np.array_equal(weights_of(copied)[0], expected[0])
+    copied.fit(TEXTS, LABELS, **settings)
+    assert_same_weights(copied, expected)
+    copied.fit(TEXTS, LABELS, **settings, warm_start=True)
+    assert not np.array_equal(weights_of(copied)[0], expected[0])
+    with pytest.raises(TypeError, match="warm_start"):
+        model.fit(TEXTS, LABELS, warm_start="yes")
 
 
 def test_a_regression_starts_again_with_another_scale(new):

@@ -168,7 +168,7 @@ def executed_graphs(function):
     return [graph.post_optimization_graph for graph in metadata.function_graphs]
 
 
-@pytest.mark.parametrize("policy", ["float32", "mixed_bfloat16"])
+@pytest.mark.parametrize("policy", usual(["float32", "mixed_bfloat16"], "mixed_bfloat16"))
 @pytest.mark.parametrize("ops", usual(OPS, "unpadded"))
 def test_sums_have_a_fixed_order(ops, policy, traced, optimized_graphs):
     """The sum of three tensors overwrites the first one that nothing else uses and begins with it.
