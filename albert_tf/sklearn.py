@@ -178,7 +178,7 @@ class AlbertClassifier(ClassifierMixin, _TextEstimator):
 class AlbertRegressor(RegressorMixin, _TextEstimator):
     """Predicts a number for texts or pairs of texts.
 
-    The arguments are those of `AlbertClassifier`; `class_weight` must be `None`.
+    For the arguments see `AlbertClassifier`. `class_weight` is not supported.
     """
 
     def fit(self, X: Any, y: Any) -> Self:

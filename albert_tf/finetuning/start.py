@@ -23,9 +23,9 @@ class Start:
     """
 
     def __init__(self, model: Any, *, is_warm: bool = False) -> None:
-        is_whole = is_warm or not model.has_new_head
-        self.task: StoredTask | None = model.trained_task if is_whole else None
-        part = model if is_whole else model.encoder
+        self._is_whole = is_warm or not model.has_new_head
+        self.task: StoredTask | None = model.trained_task if self._is_whole else None
+        part = model if self._is_whole else model.encoder
         current = {n: np.asarray(value, np.float32) for n, value in original_names(part).items()}
         self._names, self._file = list(current), "" if is_warm else model.weights_file
         stored = self._read()
@@ -60,13 +60,12 @@ class Start:
                 "warm_start=True",
                 self._file,
             )
-        is_complete = len(weights) == len(original_names(model))
         stored = StoredModel.in_memory(
             model.config,
             weights,
             path="the model",
             config_file="the configuration of the model",
-            task=self.task or task if is_complete else None,
+            task=self.task or task if self._is_whole else None,
             **tokenizer.rules,
         )
         tokenizer_in_memory = StoredTokenizer(tokenizer.files, loaded=tokenizer)

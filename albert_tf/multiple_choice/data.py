@@ -35,17 +35,17 @@ from albert_tf.data.strict_json import (
     json_values,
     listed,
 )
+from albert_tf.tokenization.base import SCRIPTS_WITHOUT_BLANKS
 
 MIDDLE, HIGH = LEVELS = "middle", "high"  # of RACE
 LETTERS = string.ascii_uppercase  # names of options, in their order
 # Underscores are a blank, unless they join two letters or digits, as in max_len. In scripts without
 # blanks between words, they always are.
-_UNSPACED = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3005-\u30ff\u3400-\u9fff\uf900-\ufaff"
-_JOINED = rf"[^\W{_UNSPACED}]"
+_JOINED = rf"[^\W{SCRIPTS_WITHOUT_BLANKS}]"
 _BLANK = re.compile(rf"(?<!{_JOINED})_+|_+(?!{_JOINED})")
 BLANK = "\ue000"  # replaces it
 # The same as regular expressions of RE2, which has no look-around.
-_EDGE = rf"[^\pL\pN_]|[{_UNSPACED}]"
+_EDGE = rf"[^\pL\pN_]|[{SCRIPTS_WITHOUT_BLANKS}]"
 BLANKS_OF_RE2 = {rf"(^|{_EDGE})_+": rf"\1{BLANK}", rf"_+($|{_EDGE})": rf"{BLANK}\1"}
 _WANTED = (
     "one object per line (JSON Lines), such as "

@@ -87,8 +87,9 @@ def run_pretraining(
     check_shards(train_files, eval_files)
     model = _chosen_model(settings, [*train_files, *eval_files])
     tokenizer = model.tokenizer
-    masking = _masking(settings, tokenizer)
     facts = common_facts([*train_files, *eval_files], _known_facts(settings, model, tokenizer))
+    # Records with accents contain the word starts "unicode".
+    masking = _masking(settings, tokenizer, splits_words=bool(facts.get(KEEP_ACCENTS)))
     config = with_rules(model.required_config, facts)
     model_directory = ModelDirectory(settings.output_dir, config, model.tokenizer)
     task = PretrainingTask(
@@ -170,7 +171,9 @@ def _known_facts(
     }
 
 
-def _masking(settings: PretrainingSettings, tokenizer: Tokenizer | None) -> OnlineMasking | None:
+def _masking(
+    settings: PretrainingSettings, tokenizer: Tokenizer | None, *, splits_words: bool
+) -> OnlineMasking | None:
     """Returns the masking during training, or `None` if records are already masked."""
     names = ("masked_lm_prob", "masked_lm_budget")  # of the same setting
     given = {f"`{name}`": getattr(settings, name) or None for name in names}
@@ -195,8 +198,6 @@ def _masking(settings: PretrainingSettings, tokenizer: Tokenizer | None) -> Onli
         )
     if warning := masking_limit_warning(settings.max_seq_length, masking):
         logging.warning(warning)
-    # Records of such tokenizers contain the word starts "unicode".
-    splits_words = tokenizer.keep_accents
     return OnlineMasking(masking, tokenizer.mask_id, tokenizer.vocab_size, splits_words)
 
 

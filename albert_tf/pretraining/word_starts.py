@@ -8,16 +8,11 @@ from operator import itemgetter
 import numpy as np
 
 from albert_tf.pretraining.instances import Documents
-from albert_tf.tokenization.base import Tokenizer
+from albert_tf.tokenization.base import SCRIPTS_WITHOUT_BLANKS, Tokenizer
 from albert_tf.tokenization.word_piece import CONTINUATION, clean_character
 
 _OTHER, _MARK, _UNSPACED = range(3)  # classes of characters
-# Blocks of Thai, Lao, Burmese, Khmer, Japanese and Chinese.
-_WITHOUT_BLANKS = re.compile(
-    "[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u19e0-\u19ff\u3005-\u3007\u3040-\u30ff\u31f0-\u31ff"
-    "\u3400-\u4dbf\u4e00-\u9fff\ua9e0-\ua9ff\uaa60-\uaa7f\uf900-\ufaff\uff66-\uff9f"
-    "\U00020000-\U0003ffff]"
-)
+_WITHOUT_BLANKS = re.compile(f"[{SCRIPTS_WITHOUT_BLANKS}]")
 _TWO_UNITS = re.compile("[\U00010000-\U0010ffff]")
 _UNKNOWN = "\ufffd"  # represents unknown pieces in the text for ICU
 

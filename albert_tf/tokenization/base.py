@@ -17,6 +17,12 @@ from albert_tf.data.errors import UserError
 from albert_tf.data.sequences import TokenSequences, check_room
 
 Batch = dict[str, np.ndarray]
+# Blocks of Thai, Lao, Burmese, Khmer, Japanese and Chinese, for classes of regular expressions
+SCRIPTS_WITHOUT_BLANKS = (
+    "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u19e0-\u19ff\u3005-\u3007\u3040-\u30ff\u31f0-\u31ff"
+    "\u3400-\u4dbf\u4e00-\u9fff\ua9e0-\ua9ff\uaa60-\uaa7f\uf900-\ufaff\uff66-\uff9f"
+    "\U00020000-\U0003ffff"
+)
 WORD_START = "▁"  # first character of SentencePiece pieces that start a word
 
 # The usual names of the special tokens by their role.

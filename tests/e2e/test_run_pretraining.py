@@ -2,6 +2,7 @@
 
 import json
 import os
+import random
 import re
 import shutil
 
@@ -11,10 +12,12 @@ import tensorflow as tf
 
 from albert_tf.cli import run_pretraining
 from albert_tf.cli.flags import DRY_RUN_PASSED
+from albert_tf.pretraining.create_data import create_pretraining_data
+from albert_tf.pretraining.settings import PretrainingDataSettings
 from tests.pretraining_run import SCRIPT, PretrainingRun, assert_same_bits, read_checkpoint
 from tests.programs import TIMEOUT, Program
 from tests.run_in_process import assert_unchanged, logged_plan, run_command, run_here, tree
-from tests.small_records import plain_columns, pretraining_columns, write_records
+from tests.small_records import LENGTH, plain_columns, pretraining_columns, write_records
 
 RESULTS = {
     *("global_step", "loss", "masked_lm_accuracy", "masked_lm_loss"),
@@ -223,6 +226,37 @@ class TestSentenceLosses:
         names = {name for name in tensors if "/adam_" not in name}
         assert names == read_checkpoint(trained.output / "model.ckpt-best").keys() - {*HEAD}
         run.must_work(**flags, do_train=False, eval_checkpoint="best")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("keep_accents", [False, True])
+def test_words_longer_than_the_predictions(tmp_path, tokenizer, keep_accents):
+    """Only the word starts of `keep_accents` mask them by token; otherwise there is no mask."""
+    words = ["".join(random.Random(n).choices("acgt", k=300)) for n in range(40)]
+    (tmp_path / "text").write_text("\n".join(words))
+    create_pretraining_data(
+        PretrainingDataSettings(
+            input_file=str(tmp_path / "text"),
+            output_file=str(tmp_path / "dna.tfrecord"),
+            spm_model_file=tokenizer.files[0],
+            keep_accents=keep_accents,
+            masked_lm_prob=0,
+            sentence_loss="none",
+            max_seq_length=LENGTH,
+            num_workers=1,
+        )
+    )
+    run = PretrainingRun(tmp_path, vocab_size=1000)
+    (tmp_path / "model" / "vocab.txt").unlink()
+    flags = {**SHORT, "input_file": tmp_path / "dna.tfrecord", "masked_lm_prob": 0.3}
+    flags |= {"eval_input_file": None, "do_eval": False, "sentence_loss": "none"}
+    flags["spm_model_file"] = tokenizer.files[0]
+    if keep_accents:
+        run.must_work(**flags)
+        assert run.metrics()[4]["masked_lm_loss"] > 0
+    else:
+        assert "--nodo_whole_word_mask" in run.must_fail(**flags)
+        run.must_work(**flags, do_whole_word_mask=False)
 
 
 @pytest.mark.slow
