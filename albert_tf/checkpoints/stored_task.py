@@ -109,7 +109,7 @@ class StoredTask:
 
         Some formats store labels without the name of the task.
         """
-        if self.name == UNCLEAR or (self.name == UNNAMED and name != TOKENS):
+        if self.name == UNCLEAR or (self.name == UNNAMED and name not in (TOKENS, *QUESTION_TASKS)):
             return replace(self, name=name or UNNAMED)
         return self
 

@@ -113,7 +113,7 @@ def test_release_directory_contains_the_list_of_pieces(golden, tmp_path, content
         assert (tmp_path / "out" / name).read_bytes() == (release / name).read_bytes()
 
 
-KEPT = [*NAMES, "keras"]
+KEPT = [*FORMAT_NAMES, "keras"]
 
 
 @pytest.mark.parametrize("name", usual(KEPT, "original", "huggingface"))
