@@ -7,6 +7,7 @@ or the names that other tools use instead:
 * `text` and optionally `entities`: a list of `{"start": 0, "end": 4, "label": "PER"}` in characters
   (code points), end exclusive. The text is split into words, see `split_words`.
 
+A word with the label `null`, -100 or "-" has no label: it is context, but not trained or scored.
 If a row contains both kinds of keys, `tokens` and `labels` are read.
 
 All other files contain one word per line, and blank lines between sentences. Files to predict may
@@ -18,6 +19,8 @@ also contain texts, one per line, see `recognize_kind`.
 * A line that starts with `#` before the first word of a sentence is a comment if its number of
   columns differs from the rows, or if it is a CoNLL-U comment: `# newdoc`, `# newpar` or
   `# key = value`. Other lines that start with `#` are rows.
+* A first row whose label occurs nowhere else is a header, and such a row with `#` before the first
+  word of a sentence is a comment; see `_known_labels`.
 * Files with at least 10 columns and tabs are CoNLL-U. Lines with `1-2` or `1.1` in the first column
   are not words if all columns after the tenth, such as predictions, contain `_`.
 """
@@ -25,7 +28,8 @@ also contain texts, one per line, see `recognize_kind`.
 import json
 import re
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import chain, islice
 from typing import Any, Final, NamedTuple
 
@@ -48,12 +52,21 @@ from albert_tf.data.rows import (
 from albert_tf.data.streams import is_regular_file, open_input, read_lines, source_name
 from albert_tf.data.strict_json import JsonValue, is_encodable, listed, shown
 from albert_tf.labels import label_cell
-from albert_tf.token_classification.labels import OUTSIDE, Sentence, entities
+from albert_tf.token_classification.labels import (
+    NO_LABEL,
+    OUTSIDE,
+    WITHOUT_LABEL,
+    WORD_UNITS,
+    Sentence,
+    entities,
+    split_label,
+)
 from albert_tf.tokenization.word_piece import spread_words
 
 # The same value for lists and files, so that both have the same batches and rounding errors.
 SENTENCES_AT_ONCE = 1024
 Prediction = tuple[Sequence[str], Sequence[float]]  # labels and probabilities of words
+_TWO_UNITS = re.compile("[\U00010000-\U0010ffff]")
 _NO_WORD = re.compile(r"[0-9]+[-.][0-9]+")  # ids of multiword and empty-node rows in CoNLL-U
 _NO_LABEL = "_"  # of these rows
 # Comments of CoNLL-U. They contain no tabs, unlike rows.
@@ -68,6 +81,9 @@ _ENTITIES = ("entities", "labels", "label", "spans")
 _ENTITY_KEYS = (("start", "start_offset"), ("end", "end_offset"), ("label", "type", "labels"))
 COLUMNS, TEXTS = "columns", "raw texts"
 _LINES_TO_CHECK = 1000
+_WORD, _CHARACTER, _ICU = WORD_UNITS
+_WORDS_PER_LABEL = 5  # at least, to recognize a header without the labels of a model
+_PREFIXES = {"B", "I", "E", "S", OUTSIDE, NO_LABEL}  # of labels that are never a header
 _MALFORMED = "malformed values, skipped"
 _WANTED = (
     'an object such as {"tokens": ["..."], "labels": ["..."]} or {"text": "...", "entities": '
@@ -75,34 +91,51 @@ _WANTED = (
 )
 # What a line contains. Comments are `_BLANK`.
 _ROW, _BLANK, _DOCUMENT, _RANGE, _BAD = "row", "", "-DOCSTART-", "range", "bad"
-_FILLERS = {_DOCUMENT: OUTSIDE, _RANGE: _NO_LABEL}  # in the column of predictions
+_HEADER = "a label that occurs nowhere else, skipped as a header or comment"
+# In the column of predictions
+_FILLERS = {_DOCUMENT: OUTSIDE, _RANGE: _NO_LABEL, _HEADER: "predicted_label"}
+
+
+class Reading(NamedTuple):
+    """How files are read. Columns are numbered from 0, or backwards from -1."""
+
+    token_column: int = 0
+    label_column: int = -1  # a file without this column, or with a single column, has no labels
+    word_unit: str = _WORD  # see `split_words`
+    label_scheme: str | None = None  # see `recognize_scheme`
+    labels: Collection[str] = ()  # of the model, to recognize a header
+    kind: str | None = None  # see `recognize_kind`
+    reads_labels: bool = True
+
+    @classmethod
+    def stored(cls, columns: Mapping[str, str | None]) -> "Reading":
+        """Returns the reading in the `columns` of a task."""
+        token, label, unit, scheme = map(columns.get, READING_SETTINGS)
+        return cls(int(token or 0), int(label or -1), unit or _WORD, scheme)
+
+
+READING_SETTINGS: Final = Reading._fields[:4]
+DEFAULT_READING: Final = Reading()
 
 
 def read_sentences(
-    path: str,
-    *,
-    token_column: int = 0,
-    label_column: int | None = -1,
-    needs_labels: bool = False,
-    kind: str | None = None,
+    path: str, reading: Reading = DEFAULT_READING, *, needs_labels: bool = False
 ) -> Iterator[Sentence]:
     """Reads a file sentence by sentence; skips sentences without words. Logs malformed rows.
 
-    `path` is "-" for the standard input. Columns are numbered from 0, or backwards from -1. A file
-    without `label_column`, or with a single column, has no labels. If `label_column` is `None`,
-    labels are not read. If `needs_labels` is true, sentences without labels are skipped. For `kind`
-    see `recognize_kind`. Raises ValueError, with the file and the line, if the file is missing,
-    contains no words, or more than 1% of its rows are malformed, or if `needs_labels` is true and
-    there are no labels.
+    `path` is "-" for the standard input. If `needs_labels` is true, sentences without labels are
+    skipped. Raises ValueError, with the file and the line, if the file is missing, contains no
+    words, or more than 1% of its rows are malformed, or if `needs_labels` is true and there are no
+    labels.
     """
-    rows, parts = _parts(path, token_column, label_column, kind)
+    rows, parts = _parts(path, reading)
     report = rows.report
     num_rows = num_sentences = num_numbers = 0
     for lines, sentence in parts:
         if sentence is None:
             continue
         num_rows += len(sentence.lines) or 1
-        if needs_labels and sentence.labels is None:
+        if needs_labels and not any(sentence.labels or ()):
             report.add("no label, skipped", lines[-1].number)
             continue
         num_sentences += 1
@@ -121,7 +154,7 @@ def read_sentences(
     report.log()
     if num_numbers > num_sentences / 2:
         what = "the words are numbers. Is `token_column`=%d the column of the words?"
-        logging.warning(f"%s: {what}", path, token_column)
+        logging.warning(f"%s: {what}", path, reading.token_column)
 
 
 def recognize_kind(path: str, labels: Collection[str], label_column: int) -> str:
@@ -160,21 +193,20 @@ class _Line(NamedTuple):
 _Part = tuple[list[_Line], Sentence | None]
 
 
-def _parts(
-    path: str, token_column: int, label_column: int | None, kind: str | None
-) -> tuple[Rows, Iterator[_Part]]:
+def _parts(path: str, reading: Reading) -> tuple[Rows, Iterator[_Part]]:
     """Returns the format and the problems of a file, and its sentences with their lines."""
-    kind = kind or _kind_of(path)
+    kind = reading.kind or _kind_of(path)
     rows = Rows(path, kind, [])
     if kind == COLUMNS:
-        rows.format += f" (`token_column`={token_column}, `label_column`={label_column})"
-        return rows, _column_parts(rows, token_column, label_column)
+        token, label = reading.token_column, reading.label_column
+        rows.format += f" (`token_column`={token}, `label_column`={label})"
+        return rows, _column_parts(rows, reading, _known_labels(path, reading))
     if kind == TEXTS or _is_streamed(path):
         lines = _row_lines(rows)
     else:
         rows = read_rows(path, lists=_TOKENS, wanted=_WANTED)
         lines = (_Line(int(number), "", problem or row) for number, row, problem in rows.rows)
-    return rows, _row_parts(rows, lines, label_column is not None)
+    return rows, _row_parts(rows, lines, reading)
 
 
 def _kind_of(path: str) -> str:
@@ -196,6 +228,11 @@ def _lines(path: str) -> Iterator[tuple[int, str]]:
             number += len(group)
 
 
+def _cell_label(cell: str) -> str:
+    label = cell.strip(_BLANKS)
+    return NO_LABEL if label in WITHOUT_LABEL else label
+
+
 def _cells(line: str, tab: bool) -> list[str]:
     """Returns the columns of a line. Unicode blanks other than U+0020 are parts of words."""
     if tab:
@@ -203,13 +240,31 @@ def _cells(line: str, tab: bool) -> list[str]:
     return [cell for cell in line.replace("\t", " ").split(" ") if cell]
 
 
-def _column_parts(rows: Rows, token_column: int, label_column: int | None) -> Iterator[_Part]:
+def _known_labels(path: str, reading: Reading) -> Collection[str]:
+    """Returns the labels, except those that only rows have that may be a header or comments.
+
+    Returns nothing if there are few words, or other labels than in the model: all rows are words.
+    """
+    counts: Counter[str] = Counter()
+    for index, (lines, _) in enumerate(_column_parts(Rows(path, COLUMNS, []), reading)):
+        found = [line for line in lines if line.row]
+        label = _indices(path, len(found[0].row), reading)[1] if found else None
+        if label is None:
+            continue
+        is_doubtful = index == 0 or found[0].text.startswith("#")
+        counts.update(_cell_label(line.row[label]) for line in found[is_doubtful:])
+    known = {*(reading.labels or counts), NO_LABEL}
+    is_enough = reading.labels or counts.total() >= _WORDS_PER_LABEL * len(counts)
+    return known if counts and is_enough and known.issuperset(counts) else ()
+
+
+def _column_parts(rows: Rows, reading: Reading, known: Collection[str] = ()) -> Iterator[_Part]:
     path, lines = rows.path, _lines(rows.path)
     head = [*islice(lines, _LINES_TO_CHECK)]
     first = _first_row([text.removesuffix("\r") for _, text in head])
-    tab = "\t" in first
+    tab, is_first, reads_labels = "\t" in first, True, reading.reads_labels
     width = len(_cells(first, tab))
-    token, label = _indices(path, width, token_column, label_column) if first else (0, None)
+    token, label = _indices(path, width, reading) if first else (0, None)
     has_ranges = width >= _CONLLU_COLUMNS and tab and token > 0
     part: list[_Line] = []
     words: list[_Line] = []
@@ -217,14 +272,21 @@ def _column_parts(rows: Rows, token_column: int, label_column: int | None) -> It
         line = text.removesuffix("\r")
         cells = _cells(line, tab)
         kind = _classify(line, cells, width, is_start=not words, has_ranges=has_ranges)
-        if kind == _ROW and (label is None or cells[label].strip(_BLANKS)):
+        is_comment = line.startswith("#")
+        if known and kind == _ROW and label is not None and not words and (is_first or is_comment):
+            name = _cell_label(cells[label])
+            if name not in known and split_label(name)[0] not in _PREFIXES:
+                kind = _BLANK if is_comment else _HEADER
+                rows.report.add(_HEADER, number)
+        is_first &= kind not in (_ROW, _HEADER)
+        if kind == _ROW and (label is None or not reads_labels or cells[label].strip(_BLANKS)):
             words.append(_Line(number, text, cells))
             part.append(words[-1])
             continue
         if words and kind in (_BLANK, _DOCUMENT):
             labels = None
-            if label is not None:
-                labels = tuple(word.row[label].strip(_BLANKS) for word in words)
+            if label is not None and reads_labels:
+                labels = tuple(_cell_label(word.row[label]) for word in words)
             numbers = tuple(word.number for word in words)
             guid, texts = f"{path}:{numbers[0]}", tuple(word.row[token] for word in words)
             yield part, Sentence(guid, texts, labels, lines=numbers)
@@ -263,16 +325,17 @@ def _classify(line: str, cells: list[str], width: int, *, is_start: bool, has_ra
     return _RANGE if is_range and {*cells[_CONLLU_COLUMNS:]} <= {_NO_LABEL} else _ROW
 
 
-def _indices(path: str, width: int, token: int, label: int | None) -> tuple[int, int | None]:
+def _indices(path: str, width: int, reading: Reading) -> tuple[int, int | None]:
     """Returns the columns of words and labels, from 0. `None` if the file has no labels."""
-    if label is not None and (width == 1 or not -width <= label < width):
-        label = None
-    if not -width <= token < width or (label is not None and (token - label) % width == 0):
+    token, label = reading.token_column, reading.label_column
+    is_same = (token - label) % width == 0
+    has_labels = width > 1 and -width <= label < width and (reading.reads_labels or not is_same)
+    if not -width <= token < width or (has_labels and is_same):
         raise UserError(
             f"`token_column` must be from {-width} to {width - 1}, because {path} has {width} "
             f"columns, and differ from `label_column`={label}. Received: {token}"
         )
-    return token % width, None if label is None else label % width
+    return token % width, label % width if has_labels else None
 
 
 def _is_streamed(path: str) -> bool:
@@ -292,7 +355,7 @@ def _row_lines(rows: Rows) -> Iterator[_Line]:
         yield _Line(number, text, row)
 
 
-def _row_parts(rows: Rows, lines: Iterable[_Line], reads_labels: bool) -> Iterator[_Part]:
+def _row_parts(rows: Rows, lines: Iterable[_Line], reading: Reading) -> Iterator[_Part]:
     part: list[_Line] = []
     columns = dict.fromkeys(rows.columns)
     for line in lines:
@@ -304,10 +367,10 @@ def _row_parts(rows: Rows, lines: Iterable[_Line], reads_labels: bool) -> Iterat
                 part[-1] = line._replace(row=None)
                 raise line.row
             columns.update(dict.fromkeys(line.row.value))
-            if reads_labels and is_rejected(line.row):
+            if reading.reads_labels and is_rejected(line.row):
                 rows.report.add(REJECTED, line.number)
                 continue
-            sentence = _sentence(line.row, f"{rows.path}:{line.number}", reads_labels)
+            sentence = _sentence(line.row, f"{rows.path}:{line.number}", reading)
         except UserError as error:
             rows.report.add(_MALFORMED, line.number, error)
             continue
@@ -326,15 +389,19 @@ def _tokens(row: JsonValue) -> JsonValue | None:
     return None if is_spans else found
 
 
-def _sentence(row: JsonValue, guid: str, reads_labels: bool) -> Sentence | None:
+def _sentence(row: JsonValue, guid: str, reading: Reading) -> Sentence | None:
     """Returns the sentence of a row; `None` if it has no words."""
     text = offsets = labels = None
     tokens = _tokens(row)
-    found = find_value(row, _ENTITIES if tokens is None else _LABELS) if reads_labels else None
+    keys = _ENTITIES if tokens is None else _LABELS
+    found = find_value(row, keys) if reading.reads_labels else None
     if tokens is not None:
         words = tuple(word.whole_text() for word in literal(tokens).elements())
         if found is not None:
-            labels = tuple(map(_label, literal(found).elements()))
+            given = literal(found).elements()
+            labels = tuple(
+                NO_LABEL if each.value in WITHOUT_LABEL else _label(each) for each in given
+            )
             if len(labels) != len(words):
                 raise UserError(
                     f"{row.where} must have a label for each token. Received: {len(words)} tokens "
@@ -345,7 +412,7 @@ def _sentence(row: JsonValue, guid: str, reads_labels: bool) -> Sentence | None:
         if value is None:
             raise UserError(f"{row.where} has the keys {listed(row.value)}. Expected: {_WANTED}.")
         text = value.whole_text()
-        offsets = tuple(split_words(text))
+        offsets = tuple(split_words(text, reading.word_unit))
         words = tuple(text[start:end] for start, end in offsets)
         labels = None if found is None else _entity_labels(literal(found).elements(), text, offsets)
     return Sentence(guid, words, labels, text, offsets) if words else None
@@ -384,7 +451,8 @@ def _entity_labels(
             raise value.error(
                 f"an entity of whole words that does not overlap an earlier one, with 0 <= start < "
                 f"end <= {len(text)}. Texts are split into words at blanks, punctuation and "
-                f"ideographs. {shown(text[start:end])} is in the words: {parts or 'none'}"
+                f"ideographs, unless `word_unit` is 'character', or 'icu' for dictionary words. "
+                f"{shown(text[start:end])} is in the words: {parts or 'none'}"
             )
         labels[first:last] = [f"B-{kind}"] + [f"I-{kind}"] * (last - first - 1)
     return tuple(labels)
@@ -402,39 +470,51 @@ def character_class(code: int) -> str:
 
 
 _CLASSES: Final[FilledTable[int, str]] = FilledTable(character_class)
-_WORD = re.compile(f"{SINGLE}|{PART}(?:[{PART}{DROPPED}]*{PART})?")
+_PATTERNS = {
+    _WORD: re.compile(f"{SINGLE}|{PART}(?:[{PART}{DROPPED}]*{PART})?"),
+    _CHARACTER: re.compile(f"[{SINGLE}{PART}]"),
+}
 
 
-def split_words(text: str) -> list[tuple[int, int]]:
-    """Splits a text at blanks, punctuation and ideographs, like BERT's basic tokenizer.
+def split_words(text: str, unit: str = _WORD) -> list[tuple[int, int]]:
+    """Splits a text into words. Returns their starts and ends in characters, end exclusive.
 
-    Control and format characters (categories Cc and Cf) are kept inside words and dropped
-    elsewhere. Returns the start and end of each word in characters, end exclusive.
+    `unit` is "word" to split at blanks, punctuation and ideographs, like BERT's basic tokenizer;
+    "character" to make each character a word; or "icu" for the words of ICU, which finds words
+    without blanks in Chinese, Japanese, Thai, Lao, Khmer and Burmese by a dictionary. Control and
+    format characters (categories Cc and Cf) are kept inside words and dropped elsewhere.
     """
-    return [match.span() for match in _WORD.finditer(text.translate(_CLASSES))]
+    classes = text.translate(_CLASSES)
+    if unit != _ICU:
+        return [match.span() for match in _PATTERNS[unit].finditer(classes)]
+    try:
+        from icu4py.breakers import WordBreaker
+    except ImportError as error:
+        raise UserError("`word_unit`='icu' requires: pip install 'albert_tf[languages]'") from error
+    # ICU counts characters of two UTF-16 units twice, and its dictionaries ignore the locale.
+    segments = WordBreaker(_TWO_UNITS.sub("\ufffd", text), "en").segments()
+    return [(start, end) for start, end in segments if {*classes[start:end]} & {SINGLE, PART}]
 
 
 def lines_with_predictions(
     path: str,
     predict: Callable[[Sequence[Sequence[str]]], Iterable[Prediction]],
     scheme: str,
-    *,
-    token_column: int = 0,
-    kind: str | None = None,
+    reading: Reading = DEFAULT_READING,
 ) -> Iterator[list[str]]:
     """Yields the lines of a file with predictions for its words, in groups of sentences.
 
     The predicted label is added to each row as the last column, after a tab if the file has a
     single column. Other lines with the same number of columns get `O` (`-DOCSTART-`) or `_` (`1-2`
-    in CoNLL-U). If columns are separated by blanks, blanks in labels are replaced by `_`. Objects
-    with `tokens` get `predicted_labels`; others get `predicted_entities`, see `text_entities`.
-    Lines of raw texts become objects.
+    in CoNLL-U), and a header gets `predicted_label`. If columns are separated by blanks, blanks in
+    labels are replaced by `_`. Objects with `tokens` get `predicted_labels`; others get
+    `predicted_entities`, see `text_entities`. Lines of raw texts become objects.
 
-    `predict` returns the labels and probabilities of the words of several sentences. For `kind`,
-    `token_column` and errors see `read_sentences`.
+    `predict` returns the labels and probabilities of the words of several sentences. For errors see
+    `read_sentences`.
     """
-    kind = kind or _kind_of(path)
-    _, parts = _parts(path, token_column, None, kind)
+    kind = reading.kind or _kind_of(path)
+    _, parts = _parts(path, reading._replace(reads_labels=False))
     while group := list(islice(parts, SENTENCES_AT_ONCE)):
         words = [sentence.words for _, sentence in group if sentence]
         predicted = iter(predict(words) if words else ())

@@ -11,6 +11,7 @@ import tensorflow as tf
 
 from albert_tf.checkpoints.signatures import DEFAULT_SIGNATURE, TOKENS_SIGNATURE
 from albert_tf.checkpoints.stored_task import LABELS_FILE, TOKENS, StoredTask
+from albert_tf.data.errors import UserError
 from albert_tf.data.sequences import check_room
 from albert_tf.labels import Labels
 from albert_tf.modeling.heads import class_outputs
@@ -34,7 +35,15 @@ from albert_tf.serving.tokenizer_graph.characters import (
     decode,
     possible_codes,
 )
-from albert_tf.token_classification.data import BLANK, DROPPED, PART, character_class
+from albert_tf.token_classification.data import (
+    BLANK,
+    DEFAULT_READING,
+    DROPPED,
+    PART,
+    SINGLE,
+    Reading,
+    character_class,
+)
 from albert_tf.token_classification.features import SPECIAL_TOKENS
 from albert_tf.token_classification.labels import PLAIN, scheme_of, split_label
 from albert_tf.tokenization.base import Tokenizer
@@ -84,19 +93,22 @@ def export_text_token_classifier(
     tokenizer: Tokenizer,
     export_dir: str,
     max_seq_length: int,
+    reading: Reading = DEFAULT_READING,
 ) -> str:
     """Writes a SavedModel for texts to a new subdirectory of `export_dir`/text.
 
     The model predicts like `TokenClassifier`, and needs the operations of TensorFlow Text. Its
     signature `serving_default` takes `texts`, UTF-8 string [B]. docs/exporting.md lists the
-    outputs.
+    outputs. For `reading` see `WordTagger`.
 
     Returns:
         Path of the subdirectory.
 
     Raises:
-        ValueError: the labels or `max_seq_length` do not match the model.
+        ValueError: the labels or `max_seq_length` do not match the model, or the words are those
+            of ICU, which TensorFlow does not have.
     """
+    check_word_unit(reading.word_unit)
     check_labels(model, labels)
     check_room(False, max_seq_length)
     model.config.check_sequence_length(max_seq_length)
@@ -108,11 +120,21 @@ def export_text_token_classifier(
         lambda inputs: copy(inputs, training=False)["logits"],
         labels,
         max_seq_length,
+        reading,
     )
     graph_tokenizer.of_words = tagger  # saves the tagger's tables with the tokenizer
     return write_text_model(
         copy, graph_tokenizer, tagger, {"texts": 1}, export_dir, _label_files(labels)
     )
+
+
+def check_word_unit(word_unit: str) -> None:
+    """Raises ValueError if TensorFlow cannot find the words of a unit."""
+    if word_unit == "icu":
+        raise UserError(
+            "A model for texts cannot find the words of ICU. Received: `word_unit`='icu'. Export a "
+            "model for token ids, or train with `word_unit`='character'."
+        )
 
 
 class GraphWords(NamedTuple):
@@ -177,6 +199,7 @@ class GraphTagger(tf.Module):
         logits: Callable[[Outputs], tf.Tensor],
         labels: Labels,
         max_seq_length: int,
+        reading: Reading = DEFAULT_READING,
     ) -> None:
         super().__init__()
         self._tokenize = tokenizer.tokenize
@@ -185,8 +208,11 @@ class GraphTagger(tf.Module):
         self._logits = logits
         self._max_seq_length = max_seq_length
         self._names = labels.names
-        self._classes = CodeMap(character_classes())
-        self._has_entities = scheme_of(labels.names) != PLAIN
+        classes = character_classes()
+        if reading.word_unit == "character":
+            classes[classes == ord(PART)] = ord(SINGLE)
+        self._classes = CodeMap(classes)
+        self._has_entities = scheme_of(labels.names, reading.label_scheme) != PLAIN
         if self._has_entities:
             prefixes, types = zip(*map(split_label, labels.names), strict=True)
             self._types = types

@@ -22,7 +22,7 @@ class TokenFeatures:
     sequences: TokenSequences  # N windows; each predicts at least one word
     word_starts: np.ndarray  # int64 [N + 1]; the first word that each window predicts, and W
     positions: np.ndarray  # int32 [W]; position of each word's first piece in its window
-    label_ids: np.ndarray | None  # int32 [W]; `None` if there are no labels
+    label_ids: np.ndarray | None  # int32 [W]; -1 for words without a label. `None` without labels
     sentence_starts: np.ndarray  # int64 [M + 1]; the first word of each sentence, and W
 
     def words_of(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -7,7 +7,9 @@
   these are `L-PER` and `U-PER`. In BMES, `M-PER` is used instead of `I-PER`.
 
 The type follows the first hyphen. If there is only one type, all labels may omit it: `B`, `I`, `O`.
-`b-PER`, `B_PER` and `PER-B` are other forms of `B-PER`.
+`b-PER`, `B_PER` and `PER-B` are other forms of `B-PER`. Without types, single letters are a scheme
+only if `B` occurs; the labels `I` and `O` are classes. The setting `label_scheme` overrides all of
+this.
 """
 
 import re
@@ -25,14 +27,19 @@ from albert_tf.data.strict_json import listed, shown
 
 SCHEMES: Final = ("plain", "IOB1", "IOB2", "IOBES")
 PLAIN, IOB1, IOB2, IOBES = SCHEMES
+LABEL_SCHEMES: Final = {**dict(zip(SCHEMES, SCHEMES, strict=True)), "BILOU": IOBES, "BMES": IOBES}
 OUTSIDE: Final = "O"
+WORD_UNITS: Final = ("word", "character", "icu")  # into which texts are split
+NO_LABEL: Final = ""  # of words that are only context: not trained and not scored
+WITHOUT_LABEL: Final = (None, -100, "-100", "-")  # in data
 _PREFIXES = frozenset("BIES")
 _SAME_PREFIXES = {"L": "E", "U": "S", "M": "I"}  # BILOU and BMES
+_UNTYPED = tuple({*letters, OUTSIDE} for letters in ("BIES", "BILU", "BMES"))
 _FORMS = re.compile("([BIESLUM])[-_/:](.+)|(.+)[-_/:]([BIESLUM])", re.IGNORECASE | re.DOTALL)
 _MOST_SLIPS, _MOST_PLACES = 0.01, 5  # share of words; places shown
 _IOB = "IOB1 or IOB2"
 _Pair = tuple[str, str]  # labels of adjacent words
-_REMEDY = "Use one scheme for all files: plain, IOB1, IOB2 or IOBES."
+_REMEDY = "Use one scheme for all files, or set `label_scheme`."
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +48,8 @@ class Sentence:
 
     guid: str  # file and line of the first word
     words: tuple[str, ...]  # as in the file; words may be empty
-    labels: tuple[str, ...] | None = None  # as in the file, or IOB2 labels of the entities
+    # As in the file, or IOB2 labels of the entities. Words may have `NO_LABEL`.
+    labels: tuple[str, ...] | None = None
     text: str | None = None  # `text` in JSON Lines
     offsets: tuple[tuple[int, int], ...] | None = None  # of the words in `text`, end exclusive
     lines: tuple[int, ...] = ()  # of the words; empty for JSON Lines
@@ -61,19 +69,21 @@ class Entity(NamedTuple):
     end: int
 
 
-def recognize_scheme(sentences: Iterable[Sentence]) -> str:
+def recognize_scheme(sentences: Iterable[Sentence], given: str | None = None) -> str:
     """Detects the scheme of the labels of all sentences, one of `SCHEMES`.
 
-    For plain labels see `scheme_of`. In all schemes, `I-` after a word of another type starts an
+    If one of `LABEL_SCHEMES` is `given`, nothing is detected; all labels must have its form. For
+    plain labels see `scheme_of`. In all schemes, `I-` after a word of another type starts an
     entity, as in conlleval. In IOBES, `I-` and `E-` after `O` also start an entity. Sentences
     without labels are ignored. Raises ValueError, with labels and lines, if labels follow two
     schemes in more than 1% of the words; fewer are logged.
     """
     labels = _AdjacentLabels(sentences)
     names = dict.fromkeys(right for _, right in labels.counts)
-    malformed = _malformed(names)
+    malformed = _malformed(names, given)
     if malformed is None:
-        _warn_of_unknown_forms(names)
+        if not given:
+            _warn_of_unknown_forms(names)
         return PLAIN
     if malformed:
         [first, *_] = labels.places(pair for pair in labels.counts if pair[1] == malformed[0])
@@ -81,6 +91,8 @@ def recognize_scheme(sentences: Iterable[Sentence]) -> str:
             f"{first} must be O, or B-, I-, E- or S- with a type, like other labels of the file. "
             f"{_REMEDY}"
         )
+    if given:
+        return LABEL_SCHEMES[given]
     return IOBES if labels.choose(IOBES, _IOB) == IOBES else labels.choose(IOB1, IOB2)
 
 
@@ -95,6 +107,8 @@ class _AdjacentLabels:
             if sentence.labels:
                 self._num_words += len(sentence.labels)
                 for index, pair in enumerate(pairwise((OUTSIDE, *sentence.labels, OUTSIDE))):
+                    if NO_LABEL in pair:
+                        continue
                     self.counts[pair] += 1
                     if self.counts[pair] <= _MOST_PLACES:
                         self._places.setdefault(pair, []).append((sentence, index))
@@ -153,34 +167,39 @@ def _warn_of_unknown_forms(names: Collection[str]) -> None:
     if 2 * len(doubtful) > len(names):
         logging.warning(
             "labels such as %s are read as plain classes, not as entities. Labels of entities are "
-            "written as B-PER, I-PER and O",
+            "written as B-PER, I-PER and O. Otherwise set `label_scheme`",
             listed(doubtful[:3]),
         )
 
 
-def _malformed(names: Collection[str]) -> list[str] | None:
+def _malformed(names: Collection[str], given: str | None) -> list[str] | None:
     """Returns the labels that lack the prefix or type of others. `None` if labels are plain."""
+    if given == PLAIN:
+        return None
     starts = {name[:2] for name in names}
     is_typed = bool(starts & {"B-", "I-"}) or starts in ({"S-"}, {"S-", OUTSIDE})
     parts = {name: split_label(name) for name in names}
     others = [name for name, (prefix, _) in parts.items() if prefix != OUTSIDE]
     # Other forms are recognized if all labels have them.
     has_begin = any(parts[name][0] in ("B", "S") for name in others)
-    if not (is_typed or (has_begin and all(map(_FORMS.fullmatch, others)))):
-        is_untyped = {*names} <= {*_PREFIXES, OUTSIDE} and bool({"B", "I"} & {*names})
-        return [] if is_untyped else None
+    is_untyped = "B" in names and any(letters.issuperset(names) for letters in _UNTYPED)
+    if is_untyped or (given and set().union(*_UNTYPED).issuperset(names)):
+        return []
+    if not (given or is_typed or (has_begin and all(map(_FORMS.fullmatch, others)))):
+        return None
     return [name for name in others if parts[name][0] not in _PREFIXES or not parts[name][1]]
 
 
-def scheme_of(names: Sequence[str]) -> str:
+def scheme_of(names: Sequence[str], given: str | None = None) -> str:
     """Returns "plain", or "IOB2" if the labels of a model follow IOB1, IOB2 or IOBES.
 
     Labels follow a scheme with types if any label starts with `B-` or `I-`, or if all labels except
-    `O` start with `S-`. They follow a scheme without types if all labels are `B`, `I`, `E`, `S` or
-    `O`, and `B` or `I` occurs. All other labels are plain. Raises ValueError if only some labels
+    `O` start with `S-`. They follow a scheme without types if `B` occurs, and the other labels are
+    from `I`, `E`, `S`, `O`, from `I`, `L`, `U`, `O`, or from `M`, `E`, `S`, `O`. All other labels
+    are plain. One of `LABEL_SCHEMES` may be `given` instead. Raises ValueError if only some labels
     have types.
     """
-    malformed = _malformed(names)
+    malformed = _malformed(names, given)
     if malformed:
         raise UserError(
             f"The labels of the model follow two schemes: {listed(malformed)} must be O, or B-, "

@@ -22,13 +22,21 @@ from albert_tf.finetuning.job import Job, RunContext, check_predictions
 from albert_tf.finetuning.metrics import confusion_matrix
 from albert_tf.labels import Labels, label_cell, warn_of_doubtful_labels
 from albert_tf.modeling.models import AlbertForTokenClassification
-from albert_tf.token_classification.data import COLUMNS, read_sentences, recognize_kind
+from albert_tf.token_classification.data import (
+    COLUMNS,
+    READING_SETTINGS,
+    Reading,
+    read_sentences,
+    recognize_kind,
+)
 from albert_tf.token_classification.export import (
+    check_word_unit,
     export_text_token_classifier,
     export_token_classifier,
 )
 from albert_tf.token_classification.features import TokenFeatures, WordTokenizer, token_features
 from albert_tf.token_classification.labels import (
+    NO_LABEL,
     OUTSIDE,
     PLAIN,
     Sentence,
@@ -41,6 +49,7 @@ from albert_tf.token_classification.settings import TokenClassificationSettings
 from albert_tf.token_classification.task import TokenClassificationTask
 from albert_tf.token_classification.word_tagger import (
     WordTagger,
+    answers,
     evaluation_scores,
     predict_file,
     predict_labels,
@@ -50,7 +59,6 @@ from albert_tf.tokenization.piece_counts import counting
 from albert_tf.training.settings import JobResult
 
 _ACTIONS = {TRAIN: "do_train", DEV: "do_eval", TEST: "do_predict"}  # the action for each split
-_COLUMNS = ("token_column", "label_column")
 
 
 class TokenClassificationJob(Job[TokenClassificationSettings]):
@@ -81,13 +89,16 @@ class TokenClassificationJob(Job[TokenClassificationSettings]):
         cls, settings: TokenClassificationSettings, trained: StoredTask
     ) -> dict[str, Any]:
         """See `Job`."""
-        columns = {name: int(column) for name, column in trained.columns.items() if column}
+        reading = Reading.stored(trained.columns)
+        columns = {name: getattr(reading, name) for name in trained.columns}
         return {**super().trained_settings(settings, trained), **columns}
 
     def __init__(self, context: RunContext[TokenClassificationSettings]) -> None:
         super().__init__(context)
         settings, trained = context.settings, context.trained
         check_room(False, settings.max_seq_length)
+        if settings.export_text_model:
+            check_word_unit(settings.word_unit)
         self.labels = trained.labels if trained else Labels()
         is_new = not self.labels.names
         if is_new and not settings.train_file:
@@ -114,12 +125,13 @@ class TokenClassificationJob(Job[TokenClassificationSettings]):
                 "`dev_file` and `train_file` must use the same scheme. Received: "
                 f"{schemes[DEV]} in {settings.dev_file}, {schemes[TRAIN]} in {settings.train_file}"
             )
-        self.scheme = scheme_of(self.labels.names)
+        self.scheme = scheme_of(self.labels.names, settings.label_scheme)
         if settings.do_predict and settings.test_file:
             self._check_words(settings.test_file)
         if settings.predict_file and is_regular_file(settings.predict_file, "a file of words"):
             self._check_words(settings.predict_file)
-        columns = {column: str(getattr(settings, column)) for column in _COLUMNS}
+        given = {name: getattr(settings, name) for name in READING_SETTINGS}
+        columns = {name: str(value) for name, value in given.items() if value is not None}
         self.task = StoredTask(TOKENS, self.labels, False, columns, settings.max_seq_length)
         scored = map(label_cell, score_names(self.labels.names, self.scheme))
         self.choose_metric(best_metric(self.scheme), [*scored, "eval_loss"])
@@ -130,13 +142,10 @@ class TokenClassificationJob(Job[TokenClassificationSettings]):
             return iter(self.context.examples[path])
         if not is_regular_file(path, "a file of words"):
             raise UserError(f"{source_name(path)} must be a file, because it is read twice.")
-        return read_sentences(
-            path,
-            token_column=self.settings.token_column,
-            label_column=self.settings.label_column if has_labels else None,
-            needs_labels=has_labels,
-            kind=self.kinds.get(path),
-        )
+        given = {name: getattr(self.settings, name) for name in READING_SETTINGS}
+        reading = Reading(**given, labels=self.labels.names, kind=self.kinds.get(path))
+        reading = reading._replace(reads_labels=has_labels)
+        return read_sentences(path, reading, needs_labels=has_labels)
 
     def _check_words(self, path: str) -> None:
         label_column = self.settings.label_column
@@ -155,14 +164,18 @@ class TokenClassificationJob(Job[TokenClassificationSettings]):
         for sentence in sentences:
             labels = sentence.labels or ()
             counts.update(labels)
-            if names and not names.issuperset(labels):
-                index = next(i for i, label in enumerate(labels) if label not in names)
+            if names and not (names | {NO_LABEL}).issuperset(labels):
+                index = next(i for i, name in enumerate(labels) if name and name not in names)
                 raise UserError(
                     f"{sentence.where(index)} has an unknown label. Expected one of "
                     f"{self.labels.allowed}. Received: {shown(labels[index])}"
                 )
-        scheme = recognize_scheme(sentences)
-        logging.info("%s: %d sentences (%s), scheme %s", path, len(sentences), split, scheme)
+        scheme = recognize_scheme(sentences, self.settings.label_scheme)
+        message = "%s: %d sentences (%s), scheme %s (`label_scheme` sets another)"
+        logging.info(message, path, len(sentences), split, scheme)
+        if num_unlabelled := counts.pop(NO_LABEL, 0):
+            message = "%s: %d words have no label (null, -100 or -) and are only context"
+            logging.warning(message, path, num_unlabelled)
         log_counts(path, split, "word", counts.total(), dict(counts.most_common()))
         return counts, scheme
 
@@ -198,7 +211,7 @@ class TokenClassificationJob(Job[TokenClassificationSettings]):
 
     def _features(self, split: str, tokenize: WordTokenizer) -> TokenFeatures:
         path, length = getattr(self.settings, f"{split}_file"), self.settings.max_seq_length
-        ids = {name: i for i, name in enumerate(self.labels.names)}
+        ids = {NO_LABEL: -1} | {name: i for i, name in enumerate(self.labels.names)}
         sentences = self.sentences.pop(split)
         rows = ((s.words, [ids[label] for label in s.labels or ()]) for s in sentences)
         with counting(self.tokenizer, path) as tokenize.counts:
@@ -211,10 +224,8 @@ class TokenClassificationJob(Job[TokenClassificationSettings]):
         features = self.features[DEV]
         predictor = self.predictor(self.settings.eval_batch_size)
         predicted = predict_labels(features, predictor, "evaluating")
-        self.confusions = confusion_matrix(
-            predicted.label_ids, features.label_ids, len(self.labels.names)
-        )
-        self.evaluated = predicted.label_ids, features.label_ids
+        self.evaluated = answers(features, predicted)
+        self.confusions = confusion_matrix(*self.evaluated, len(self.labels.names))
         return evaluation_scores(features, predicted, self.labels, self.scheme)
 
     def predict(self, step: int) -> None:
@@ -222,18 +233,19 @@ class TokenClassificationJob(Job[TokenClassificationSettings]):
         settings = self.settings
         if settings.do_predict or settings.predict_file:
             predictor = self.predictor(settings.predict_batch_size)
-            tagger = WordTagger(predictor, self.tokenizer, self.labels)
+            reading = Reading.stored(self.task.columns)
+            tagger = WordTagger(predictor, self.tokenizer, self.labels, reading)
         if settings.do_predict and settings.test_file:
             kind = self.kinds[settings.test_file]
             is_copied = kind in (COLUMNS, JSON_LINES)
             ending = os.path.splitext(settings.test_file)[1] if is_copied else ".jsonl"
             path = os.path.join(settings.output_dir, f"test_results{ending}")
-            predict_file(settings.test_file, tagger, path, settings.token_column, kind)
+            predict_file(settings.test_file, tagger, path, kind)
             logging.info("Wrote predictions for %s to %s", settings.test_file, path)
         if settings.predict_file:
             path, output = settings.predict_file, settings.predict_output_file
             try:
-                predict_file(path, tagger, output, settings.token_column, self.kinds.get(path))
+                predict_file(path, tagger, output, self.kinds.get(path))
             finally:
                 logging.info("Predicted %d sentences", tagger.num_sentences)
 
@@ -246,7 +258,10 @@ class TokenClassificationJob(Job[TokenClassificationSettings]):
             return export_token_classifier(model, task.labels, export_dir)
         length = task.max_seq_length
         assert length is not None
-        return export_text_token_classifier(model, task.labels, tokenizer, export_dir, length)
+        reading = Reading.stored(task.columns)
+        return export_text_token_classifier(
+            model, task.labels, tokenizer, export_dir, length, reading
+        )
 
 
 def run_token_classification(

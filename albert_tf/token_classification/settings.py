@@ -10,6 +10,7 @@ from albert_tf.finetuning.settings import (
     classifier_dropout_setting,
 )
 from albert_tf.settings import changed, setting
+from albert_tf.token_classification.labels import LABEL_SCHEMES, WORD_UNITS
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,6 +44,11 @@ class TokenClassificationSettings(StepSettings):
         Number of the column of words, starting at 0. Negative numbers count from the last
         column.""")
     label_column: int = setting(-1, "Data", depends=True)("Number of the column of labels.")
+    word_unit: str = setting("word", "Data", depends=True, choices=WORD_UNITS)("""
+        Into what texts are split: words at blanks, punctuation and ideographs; characters, for
+        entities inside words; or dictionary words of ICU (pip install "albert_tf[languages]").""")
+    label_scheme: str | None = setting(None, "Data", depends=True, choices=(*LABEL_SCHEMES,))("""
+        Scheme of the labels; plain: each label is a class. If not set, it is detected.""")
     predict_file: str | None = setting(None, "Actions")("""
         Label this file, which has the format of --test_file, and write it in the same format. -
         reads texts from the standard input, one per line, and writes JSON Lines, as for a .txt file

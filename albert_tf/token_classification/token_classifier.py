@@ -23,11 +23,13 @@ from albert_tf.finetuning.metrics import warn_of_constant
 from albert_tf.finetuning.predictor import new_predictor
 from albert_tf.labels import Labels
 from albert_tf.modeling.models import AlbertForTokenClassification
+from albert_tf.token_classification.data import Reading
 from albert_tf.token_classification.features import token_features
-from albert_tf.token_classification.labels import Sentence
+from albert_tf.token_classification.labels import NO_LABEL, WITHOUT_LABEL, Sentence
 from albert_tf.token_classification.run import TokenClassificationJob
 from albert_tf.token_classification.word_tagger import (
     WordTagger,
+    answers,
     as_words,
     evaluation_scores,
     predict_labels,
@@ -79,7 +81,8 @@ class TokenClassifier(WordTagger, FineTuned):
                 f"labels must name the {model.num_labels} outputs of the model. Received: "
                 f"{None if names is None else listed(names)}"
             )
-        super().__init__(predictor, tokenizer, Labels(tuple(names)))
+        reading = Reading.stored(task.columns if task else {})
+        super().__init__(predictor, tokenizer, Labels(tuple(names)), reading)
         self.model = model
 
     @classmethod
@@ -142,7 +145,8 @@ class TokenClassifier(WordTagger, FineTuned):
 
         Args:
             sentences: N lists of words.
-            labels: N lists of labels, a label per word.
+            labels: N lists of labels, a label per word. Words with `None`, -100 or "-" are context:
+                they are not trained or scored.
             validation_data: sentences and labels to evaluate after every epoch; the best weights
                 are kept. If `None`, the last weights are kept.
             epochs: see `TextClassifier.fit`; default for `mini`: 6, with at least 96 steps.
@@ -161,10 +165,9 @@ class TokenClassifier(WordTagger, FineTuned):
             ValueError: there is no sentence, `labels` does not have one list per sentence and one
                 label per word, or a label is unknown.
         """
-        return self._fit(
+        scores = self._fit(
             self._examples(sentences, labels),
             self._validation_examples(validation_data),
-            {"columns": {"token_column": "0", "label_column": "-1"}},
             epochs=epochs,
             batch_size=batch_size,
             learning_rate=learning_rate,
@@ -173,6 +176,8 @@ class TokenClassifier(WordTagger, FineTuned):
             verbose=verbose,
             **settings,
         )
+        self.reading = Reading.stored(self.model.trained_task.columns)
+        return scores
 
     def evaluate(
         self, sentences: Iterable[Sequence[str]], labels: Iterable[Sequence[str]]
@@ -186,36 +191,41 @@ class TokenClassifier(WordTagger, FineTuned):
         return self._scores(self._examples(sentences, labels))
 
     def _scores(self, examples: Sequence[Sentence]) -> dict[str, float]:
-        ids = {name: index for index, name in enumerate(self._labels.names)}
+        ids = {NO_LABEL: -1} | {name: index for index, name in enumerate(self._labels.names)}
         labelled = ((row.words, [ids[label] for label in row.labels or ()]) for row in examples)
         length = self._predictor.max_seq_length
         with counting(self.tokenizer) as self._tokenize.counts:
             features = token_features(labelled, self._tokenize, length)
         predicted = predict_labels(features, self._predictor, "evaluating")
-        warn_of_constant(predicted.label_ids, features.label_ids, self._labels)
+        warn_of_constant(*answers(features, predicted), self._labels)
         return evaluation_scores(features, predicted, self._labels, self.scheme)
 
     def _task(self, known: StoredTask | None = None) -> StoredTask:
         length = self._predictor.max_seq_length
-        return StoredTask(TOKENS, self._labels, False, max_seq_length=length)
+        stored = known.columns if known else {}
+        columns = {**stored, "token_column": "0", "label_column": "-1"}
+        return StoredTask(TOKENS, self._labels, False, columns, length)
 
     def _examples(
         self, sentences: Iterable[Sequence[str]], labels: Iterable[Sequence[str]]
     ) -> list[Sentence]:
-        given = as_list("sentences", sentences, "lists of words")
+        rows = as_list("sentences", sentences, "lists of words")
         given_labels = as_list("labels", labels, "lists of labels")
-        check_same_length("labels", given_labels, "sentences", given)
+        check_same_length("labels", given_labels, "sentences", rows)
         examples = []
-        for index, pair in enumerate(zip(given, given_labels, strict=True)):
+        for index, pair in enumerate(zip(rows, given_labels, strict=True)):
             words = as_words(f"sentences[{index}]", pair[0])
-            names = as_labels(pair[1], f"labels[{index}]") or ()
+            is_list = isinstance(pair[1], list | tuple)
+            given = ["-" if name is None else name for name in pair[1]] if is_list else pair[1]
+            found = as_labels(given, f"labels[{index}]") or ()
+            names = tuple(NO_LABEL if name in WITHOUT_LABEL else name for name in found)
             check_same_length(f"labels[{index}]", names, f"sentences[{index}]", words)
             for name in names:
-                if name not in self._labels.names:
+                if name and name not in self._labels.names:
                     raise UserError(
                         f"labels[{index}] contains an unknown label. Expected one of "
                         f"{self._labels.allowed}. Received: {name!r}"
                     )
-            if words:
-                examples.append(Sentence(f"sentences[{index}]", tuple(words), tuple(names)))
+            if any(names):
+                examples.append(Sentence(f"sentences[{index}]", tuple(words), names))
         return examples

@@ -14,8 +14,10 @@ from albert_tf.finetuning.metrics import rounded
 from albert_tf.finetuning.predictor import Predictor
 from albert_tf.labels import Labels, label_cell
 from albert_tf.token_classification.data import (
+    DEFAULT_READING,
     SENTENCES_AT_ONCE,
     Prediction,
+    Reading,
     lines_with_predictions,
     split_words,
     text_entities,
@@ -100,20 +102,30 @@ def predict_labels(
     return Predicted(label_ids, probabilities, None if features.label_ids is None else losses)
 
 
+def answers(features: TokenFeatures, predicted: Predicted) -> tuple[np.ndarray, np.ndarray]:
+    """Returns the predicted and the correct labels of the words with a label."""
+    assert features.label_ids is not None
+    is_labelled = features.label_ids >= 0
+    return predicted.label_ids[is_labelled], features.label_ids[is_labelled]
+
+
 def evaluation_scores(
     features: TokenFeatures, predicted: Predicted, labels: Labels, scheme: str
 ) -> dict[str, float]:
-    """Returns `labels.scores` and `eval_loss`, the mean loss of words, rounded to float32."""
+    """Returns `labels.scores` and `eval_loss`, the mean loss of words, rounded to float32.
+
+    Words without a label are omitted.
+    """
     assert features.label_ids is not None
     assert predicted.losses is not None
-    names = np.array(labels.names, object)
+    names, is_labelled = np.array(labels.names, object), features.label_ids >= 0
 
     def sentences(ids: np.ndarray) -> Iterator[list[str]]:
         for start, end in pairwise(features.sentence_starts.tolist()):
-            yield names[ids[start:end]].tolist()
+            yield names[ids[start:end][is_labelled[start:end]]].tolist()
 
     found = scores(sentences(features.label_ids), sentences(predicted.label_ids), scheme)
-    found["eval_loss"] = float(predicted.losses.mean(dtype=np.float64))
+    found["eval_loss"] = float(predicted.losses[is_labelled].mean(dtype=np.float64))
     return rounded({label_cell(name): value for name, value in found.items()})
 
 
@@ -122,16 +134,27 @@ class WordTagger:
 
     Attributes:
         num_sentences: number of predicted sentences.
-        scheme: scheme of the labels.
+        reading: how files are read, and texts are split.
     """
 
-    def __init__(self, predictor: Predictor, tokenizer: Tokenizer, labels: Labels) -> None:
+    def __init__(
+        self,
+        predictor: Predictor,
+        tokenizer: Tokenizer,
+        labels: Labels,
+        reading: Reading = DEFAULT_READING,
+    ) -> None:
         self._predictor = predictor
         self.tokenizer = tokenizer
         self._tokenize = WordTokenizer(tokenizer)
         self._labels = labels
-        self.scheme = scheme_of(labels.names)
+        self.reading = reading
         self.num_sentences = 0
+
+    @property
+    def scheme(self) -> str:
+        """Scheme of the labels."""
+        return scheme_of(self._labels.names, self.reading.label_scheme)
 
     @overload
     def __call__(self, texts: str) -> TaggedText: ...  # type: ignore[overload-overlap]
@@ -181,8 +204,11 @@ class WordTagger:
 
     def predict_rows(self, rows: Sequence[Any]) -> Iterator[tuple[Any, ...]]:
         """Yields each row, a text or list of words, with offsets, words, labels, probabilities."""
+        unit = self.reading.word_unit
         spans = [
-            split_words(row) if isinstance(row, str) else [(i, i + 1) for i in range(len(row))]
+            split_words(row, unit)
+            if isinstance(row, str)
+            else [(i, i + 1) for i in range(len(row))]
             for row in rows
         ]
         words = [
@@ -217,7 +243,6 @@ def predict_file(
     path: str,
     tagger: WordTagger,
     output_path: str | None,
-    token_column: int,
     kind: str | None = None,
 ) -> None:
     """Labels the words of a file, or of the lines of the standard input, "-".
@@ -237,7 +262,8 @@ def predict_file(
 
     groups: Iterable[Iterable[str]]
     if is_regular_file(path, "a file of words"):
-        groups = lines_with_predictions(path, predict, scheme, token_column=token_column, kind=kind)
+        reading = tagger.reading._replace(kind=kind, labels=tagger._labels.names)
+        groups = lines_with_predictions(path, predict, scheme, reading)
     else:
         groups = map(answers, parse_lines(path, lambda text, number: text))
     write_lines(output_path, groups)

@@ -1,11 +1,13 @@
 """Reading files of words and labels, and writing them with predictions."""
 
 import json
+from importlib.util import find_spec
 
 import pytest
 
 from albert_tf.token_classification import data
 from albert_tf.token_classification.data import (
+    Reading,
     lines_with_predictions,
     read_sentences,
     recognize_kind,
@@ -19,11 +21,11 @@ from tests.unusual_texts import UNUSUAL_TEXTS
 
 @pytest.fixture
 def read(tmp_path):
-    def read(content: str | bytes, name: str = "t.conll", **options) -> list[Sentence]:
+    def read(content: str | bytes, name="t.conll", needs_labels=False, **options) -> list[Sentence]:
         """Writes a file and reads its sentences."""
         path = tmp_path / name
         path.write_bytes(content if isinstance(content, bytes) else content.encode())
-        return list(read_sentences(str(path), **options))
+        return list(read_sentences(str(path), Reading(**options), needs_labels=needs_labels))
 
     return read
 
@@ -32,7 +34,7 @@ def written(path, predicted=(), scheme="IOB2", **options) -> str:
     """Returns a copy of a file with these labels and probabilities of its sentences."""
     rest = iter(predicted)
     predict = lambda words: [next(rest) for _ in words]  # noqa: E731
-    groups = lines_with_predictions(str(path), predict, scheme, **options)
+    groups = lines_with_predictions(str(path), predict, scheme, Reading(**options))
     return "".join(f"{line}\n" for lines in groups for line in lines)
 
 
@@ -82,7 +84,8 @@ COLUMN_FILES = [
     ("".join(f"{word}\tX \n" for word in WORDS), {}, [("|".join(WORDS), "|".join("X" * 8))]),
     ("a\nb\n\nc", {}, [("a|b", None), ("c", None)]),
     ("a DT\n", {"label_column": 2}, [("a", None)]),
-    ("a O\n", {"label_column": None}, [("a", None)]),
+    ("a O\n", {"reads_labels": False}, [("a", None)]),
+    ("a\tO\n", {"token_column": 1, "reads_labels": False}, [("O", None)]),
     (HASH, {}, [("#|1", "O|X"), ("#", "O")]),
     ("#\tO\n#\tO\n", {}, [("#|#", "O|O")]),
     ("# a comment here\n# O\na X\n", {}, [("#|a", "O|X")]),
@@ -94,6 +97,73 @@ COLUMN_FILES = [
 @pytest.mark.parametrize(("content", "options", "expected"), COLUMN_FILES)
 def test_words_and_labels_of_columns(read, content, options, expected):
     assert words_and_labels(read(content, **options)) == expected
+
+
+BODY = "a DET\nman NOUN\n\na DET\ndog NOUN\n\n" * 5
+HEADERS = [
+    ("word pos\n" + BODY, (), 10),
+    ("word id pos\n" + BODY.replace(" D", " 1 D").replace(" N", " 2 N"), (), 10),
+    ("word pos\n\n" + BODY, (), 10),
+    ("word ner\n" + BODY.replace("DET", "B-X").replace("NOUN", "O"), (), 10),
+    (f"#1 x\n{BODY}#1 y\n{BODY}", (), 20),
+    ("word pos\na DET\n", ("DET", "NOUN"), 1),
+    # Words
+    ("word pos\na DET\nman NOUN\n", (), 1),
+    ("word pos\na DET\nman NOUN\n", ("DET", "X"), 1),
+    ("oh DET\n" + BODY, (), 10),
+    ("oh B-Y\n" + BODY.replace("DET", "B-X").replace("NOUN", "O"), (), 10),
+    ("oh -\n" + BODY, (), 10),
+    (BODY + BODY.replace("a DET", "# DET"), (), 20),
+    (BODY + "oh INTJ\n", (), 11),
+]
+
+
+@pytest.mark.parametrize(("content", "labels", "number"), HEADERS)
+def test_headers_and_comments_have_labels_that_occur_nowhere_else(
+    read, content, labels, number, caplog
+):
+    is_skipped = HEADERS.index((content, labels, number)) < 6
+    for text in (content, content.replace(" ", "\t")):
+        sentences = read(text, labels=labels)
+        words = " ".join(" ".join(sentence.words) for sentence in sentences)
+        assert len(sentences) == number
+        assert is_skipped is not any(word in words.split() for word in ("word", "oh", "#", "#1"))
+    assert is_skipped is ("skipped as a header or comment" in caplog.text)
+
+
+def test_headers_get_a_name_for_the_column_of_predictions(tmp_path):
+    (tmp_path / "t.tsv").write_text("word\tpos\n\n## 1\tx\na\tDET\n")
+    found = written(tmp_path / "t.tsv", [(["DET"], [1])], labels=("DET", "X"))
+    assert found == "word\tpos\tpredicted_label\n\n## 1\tx\na\tDET\tDET\n"
+    (tmp_path / "t.tsv").write_text("word\tlemma\na\tan\n")  # without labels of the model
+    assert written(tmp_path / "t.tsv", [(["X", "X"], [1, 1])], labels=("DET", "X")).count("X") == 2
+
+
+def test_words_may_have_no_label(read):
+    found = [("a|b|c|d", "X|||Y")]
+    for values in ("null, -100", '"-", "-100"'):
+        line = f'{{"tokens": ["a", "b", "c", "d"], "labels": ["X", {values}, "Y"]}}\n'
+        assert words_and_labels(read(line, "t.jsonl")) == found
+    assert words_and_labels(read("a X\nb -\nc -100\nd Y\n")) == found
+    with pytest.raises(ValueError, match="contains no labels"):
+        read("a -\nb -\n", needs_labels=True)
+
+
+def test_entities_inside_of_words_need_another_unit(read):
+    row = '{"text": "김철수가 서울에", "entities": [[0, 3, "PER"], [5, 7, "LOC"]]}\n'
+    with pytest.raises(ValueError, match="`word_unit` is 'character', or 'icu'"):
+        read(row, "t.jsonl")
+    [sentence] = read(row, "t.jsonl", word_unit="character")
+    assert words_and_labels([sentence]) == [
+        ("김|철|수|가|서|울|에", "B-PER|I-PER|I-PER|O|B-LOC|I-LOC|O")
+    ]
+
+
+@pytest.mark.skipif(find_spec("icu4py") is None, reason="the extra languages is not installed")
+def test_words_of_icu_are_found_without_blanks():
+    text = "😀 トヨタの車は、東京に"
+    words = [text[start:end] for start, end in split_words(text, "icu")]
+    assert words == ["😀", "トヨタ", "の", "車", "は", "、", "東京", "に"]
 
 
 @pytest.mark.parametrize("width", [1, 5])
@@ -133,7 +203,7 @@ def test_tokens_of_json_lines_are_read(read, tmp_path):
     sentences = read(content, "t.JSONL")
     assert words_and_labels(sentences) == [("a||\ufffd", "O|B-X|two words"), ("b", None)]
     assert sentences[0].where(1) == f"{tmp_path}/t.JSONL:1, word 2"
-    assert words_and_labels(read(content, "t.jsonl", label_column=None))[0][1] is None
+    assert words_and_labels(read(content, "t.jsonl", reads_labels=False))[0][1] is None
 
 
 def test_entities_of_texts_become_labels(read):
@@ -181,7 +251,7 @@ ERRORS = [
 JSON_ERRORS = [
     ('{"tokens": ["a"], "labels": ["X", "Y"]}', {}, ["1 tokens", "2 labels"]),
     ('{"tokens": ["a"], "labels": [0]}', {}, ["labels[0]", "text"]),
-    ('{"tokens": ["a"], "labels": [null]}', {}, ["labels[0]", "name of a label", "None"]),
+    ('{"tokens": ["a"], "labels": [" "]}', {}, ["labels[0]", "name of a label", "' '"]),
     ('{"word": ["a"]}', {}, ["has the keys 'word'", '"entities"']),
     ('{"text": "a", "label": [[0, 1]]}', {}, ["label[0]", "an object"]),
     ('{"tokens"', {}, ["not valid JSON"]),
@@ -255,7 +325,7 @@ def test_skipped_rows_are_logged(read, caplog, name, row, bad, problem):
     [message] = caplog.messages
     assert f"rows=1 with {problem}, skipped (line 51)" in message
     if problem == REJECTED:  # texts to predict are all predicted
-        assert len(read(row + bad, name, label_column=None)) == 2
+        assert len(read(row + bad, name, reads_labels=False)) == 2
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from albert_tf.labels import Labels
 from albert_tf.modeling.models import AlbertForTokenClassification
 from albert_tf.serving.tokenizer_graph import GraphTokenizer
 from albert_tf.serving.tokenizer_graph.characters import CodeMap, decode, possible_codes
-from albert_tf.token_classification.data import split_words
+from albert_tf.token_classification.data import Reading, split_words
 from albert_tf.token_classification.export import (
     GraphTagger,
     GraphWords,
@@ -123,7 +123,8 @@ def test_graphs_and_python_split_the_same_words():
         *(pytest.param("word piece", x, marks=pytest.mark.slow) for x in (IOBES, PLAIN)),
     ],
 )
-def test_graphs_and_python_predict_the_same(golden, tokenizer, kind, labels):
+@pytest.mark.parametrize("unit", ["word", "character"])
+def test_graphs_and_python_predict_the_same(golden, tokenizer, kind, labels, unit):
     if kind == "word piece":
         tokenizer = tokenizer_from_files(spm_model_file=golden / "tokenizer" / "vocab.txt")
     model = new_model(labels, vocab_size=tokenizer.vocab_size)
@@ -133,8 +134,10 @@ def test_graphs_and_python_predict_the_same(golden, tokenizer, kind, labels):
         lambda inputs: model(inputs)["logits"],
         labels,
         LENGTH,
+        Reading(word_unit=unit),
     )
     classifier = TokenClassifier(model, tokenizer, max_seq_length=LENGTH)
+    classifier.reading = Reading(word_unit=unit)
     tagged = classifier(TEXTS)
     if labels is IOBES:  # both types and entities of several words occur
         found = list(itertools.chain.from_iterable(one.entities for one in tagged))

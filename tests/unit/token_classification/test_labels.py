@@ -37,7 +37,13 @@ SCHEMES = [
     (["DET NOUN PUNCT"], "plain", ""),
     (["NN -LRB- I PRP$"], "plain", ""),
     (["E-mail O Phone"], "plain", ""),
-    (["B M E S"], "plain", ""),  # Chinese words
+    (["B M E S"], "IOBES", ""),  # Chinese words
+    (["B L U O"], "IOBES", ""),
+    (["B E S"], "IOBES", ""),
+    (["I I O"], "plain", ""),  # membrane proteins: classes, as below
+    (["E S O", "S O"], "plain", ""),
+    (["I O M"], "plain", ""),
+    (["B U M"], "plain", ""),
     (["I-PER I-PER O", "I-LOC B-LOC"], "IOB1", ""),
     (["", "I-PER O"], "IOB1", ""),
     (["O B-PER I-PER O", "B-LOC B-LOC"], "IOB2", ""),

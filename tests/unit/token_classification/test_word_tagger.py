@@ -66,11 +66,11 @@ def test_texts_get_the_same_numbers_in_memory_on_stdin_and_in_files(
     found = classifier(texts)
     stream = io.BytesIO("\n".join(texts).encode())
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(stream))
-    predict_file("-", classifier, str(tmp_path / "out.jsonl"), 0)
+    predict_file("-", classifier, str(tmp_path / "out.jsonl"))
     lines = (tmp_path / "out.jsonl").read_text().splitlines()
     rows = [{"text": text} for text in texts]
     (tmp_path / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    predict_file(str(tmp_path / "rows.jsonl"), classifier, str(tmp_path / "out2.jsonl"), 0)
+    predict_file(str(tmp_path / "rows.jsonl"), classifier, str(tmp_path / "out2.jsonl"))
     for text, one, line in zip(texts, found, lines, strict=True):
         for word in one.words:
             assert text[word.start : word.end] == word.text
@@ -109,13 +109,34 @@ def test_plain_labels_have_no_entities(model, tokenizer):
     assert found.entities == []
 
 
+def test_words_without_labels_are_context_and_the_reading_is_stored(directory, tmp_path):
+    classifier = TokenClassifier.load(directory)
+    words = [["the", "cat", "sat", "on"], ["a", "mat"], ["mat"]]
+    labels = [["O", None, "O", "B-place"], ["-", "B-place"], [-100]]
+    settings = {"word_unit": "character", "label_scheme": "plain", "train_step": 1}
+    assert classifier.fit(words, labels, batch_size=2, verbose=False, **settings)["loss"] > 0
+    scores = classifier.evaluate(words, labels)
+    found = classifier(words)
+    places = [(0, 0), (0, 2), (0, 3), (1, 1)]
+    right = [found[i].words[j].label == labels[i][j] for i, j in places]
+    assert scores["eval_accuracy"] == pytest.approx(np.mean(right))
+    rest = classifier.evaluate(words[:1], [["O", "O", "O", "B-place"]])
+    assert rest["eval_loss"] != scores["eval_loss"]
+    classifier.save(tmp_path / "saved")
+    again = TokenClassifier.load(tmp_path / "saved")
+    assert [word.text for word in again("a cat").words] == ["a", "c", "a", "t"]
+    assert (again.scheme, again("a cat").entities) == ("plain", [])
+    with pytest.raises(ValueError, match="cannot find the words of ICU"):
+        again.fit(words, labels, word_unit="icu", export_text_model=True, export_dir=tmp_path)
+
+
 def test_lines_of_standard_input_before_an_error_are_predicted(
     directory, capsysbinary, monkeypatch
 ):
     stream = io.BytesIO(b"the cat\r\ntwo words\ncaf\xe9\nlast\n")
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(stream))
     with pytest.raises(ValueError, match=r"the standard input.*line 3"):
-        predict_file("-", TokenClassifier.load(directory), None, 0)
+        predict_file("-", TokenClassifier.load(directory), None)
     answers = capsysbinary.readouterr().out.splitlines()
     assert [json.loads(answer)["text"] for answer in answers] == ["the cat", "two words"]
 
