@@ -216,24 +216,29 @@ def _onnx(path: str) -> Iterator[Section]:
     try:
         import onnx
 
-        model = onnx.load(path)
+        model = onnx.load(path, load_external_data=False)
+        graph, dtype = model.graph, onnx.helper.tensor_dtype_to_np_dtype
+        types = sorted({dtype(weight.data_type).name for weight in graph.initializer})
+        tensors = {}
+        for title, values in (("Inputs", graph.input), ("Outputs", graph.output)):
+            tensors[title] = found = dict[str, str]()
+            for value in values:
+                form = value.type.WhichOneof("value") or "unknown"
+                found[value.name] = form.removesuffix("_type")  # such as a map
+                if form == "tensor_type":
+                    kind = value.type.tensor_type
+                    dims = (getattr(d, d.WhichOneof("value") or "", "?") for d in kind.shape.dim)
+                    sizes = ", ".join(map(str, dims)) if kind.HasField("shape") else "..."
+                    found[value.name] = f"{dtype(kind.elem_type).name} [{sizes}]"
     except ModuleNotFoundError:
         yield "File", {"size": _megabytes(path)}
         return
     except Exception as error:  # of Protocol Buffers
         raise UserError(f"{path!r} is damaged or not an ONNX model: {error}") from error
-    graph, dtype = model.graph, onnx.helper.tensor_dtype_to_np_dtype
-    types = sorted({dtype(weight.data_type).name for weight in graph.initializer})
     writer = f"{model.producer_name} {model.producer_version}".strip() or "unknown"
     facts = {"size": _megabytes(path), "written by": writer, "operations": len(graph.node)}
     yield "File", {**facts, "types of weights": ", ".join(types)}
-    for title, values in (("Inputs", graph.input), ("Outputs", graph.output)):
-        found = {}
-        for value in values:
-            kind = value.type.tensor_type
-            sizes = ", ".join(d.dim_param or str(d.dim_value) for d in kind.shape.dim)
-            found[value.name] = f"{dtype(kind.elem_type).name} [{sizes}]"
-        yield title, found
+    yield from tensors.items()
 
 
 def _config(path: str) -> Iterator[Section]:

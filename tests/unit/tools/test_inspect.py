@@ -14,6 +14,7 @@ from albert_tf.checkpoints.model_directory import ModelDirectory
 from albert_tf.checkpoints.stored_task import StoredTask
 from albert_tf.classification.export import export_classifier
 from albert_tf.cli import inspect
+from albert_tf.data.errors import UserError
 from albert_tf.labels import Labels
 from albert_tf.modeling.original_names import original_names
 from albert_tf.settings import Settings
@@ -179,3 +180,27 @@ def test_records_are_shown_as_pieces(golden, tmp_path, tokenizer, capsys):
     pieces[3] = f"[MASK]={pieces[3]}"
     assert lines[0] == f"{path}, record 1, label [1]: {' '.join(pieces)}"
     assert [line.split(",")[1] for line in lines] == [" record 1", " record 2", " record 3"]
+
+
+def test_onnx_files_with_other_values_than_tensors(tmp_path):
+    onnx = pytest.importorskip("onnx")
+    make, path = onnx.helper, str(tmp_path / "a.onnx")
+    tensor = make.make_tensor_type_proto(onnx.TensorProto.INT64, ["batch", None, 3])
+    kinds = {
+        "tensor": (tensor, "int64 [batch, ?, 3]"),
+        "rank": (make.make_tensor_type_proto(onnx.TensorProto.FLOAT, None), "float32 [...]"),
+        "a": (make.make_sequence_type_proto(tensor), "sequence"),
+        "b": (make.make_map_type_proto(onnx.TensorProto.STRING, tensor), "map"),
+        "c": (make.make_optional_type_proto(tensor), "optional"),
+        "d": (make.make_sparse_tensor_type_proto(onnx.TensorProto.FLOAT, [2]), "sparse_tensor"),
+        "e": (onnx.TypeProto(), "unknown"),
+    }
+    values = [make.make_value_info(name, kind) for name, (kind, _) in kinds.items()]
+    onnx.save(make.make_model(make.make_graph([], "graph", values, values)), path)
+    printed = described(path)
+    for name, (_, expected) in kinds.items():
+        assert printed.count(f"  {name:28}  {expected}\n") + printed.endswith(expected) == 2
+    values = [make.make_value_info("a", make.make_tensor_type_proto(0, []))]
+    onnx.save(make.make_model(make.make_graph([], "graph", values, [])), path)
+    with pytest.raises(UserError, match="is damaged or not an ONNX model"):
+        described(path)
