@@ -39,7 +39,7 @@ from albert_tf.tools.pretrain_plan import (
 )
 from albert_tf.tools.pretrain_settings import PretrainSettings
 from albert_tf.tools.pretrain_stages import TRAINING, Row, execute
-from albert_tf.training.cluster import cluster_from_environment
+from albert_tf.training.cluster import cluster_from_environment, wait_while
 from albert_tf.training.directory_lock import TRAINING as LOCK
 from albert_tf.training.directory_lock import locked
 from albert_tf.training.settings import JobResult, check_arguments
@@ -189,9 +189,9 @@ def _write_json(run: str, name: str, content: Mapping[str, Any]) -> None:
 
 def _wait_for(run: str, name: str, settings: Mapping[str, Any]) -> dict[str, Any]:
     """Waits until the first worker has written a file for these settings."""
-    while (found := _read_json(run, name)).get("settings") != settings:
-        time.sleep(_WAITING_SECONDS)
-    return found
+    wait = f"the first worker to write {os.path.join(run, name)}. If it has ended, end this worker."
+    wait_while(lambda: wait * (_read_json(run, name).get("settings") != settings), _WAITING_SECONDS)
+    return _read_json(run, name)
 
 
 @contextmanager

@@ -5,16 +5,20 @@ contains the addresses of all workers and the index of this process. Only the fi
 chief, writes shared files.
 """
 
+import json
 import os
 import re
+import socket
+import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from typing import cast
 
 import numpy as np
 import tensorflow as tf
+from absl import logging
 
 from albert_tf.checkpoints.facts import Meeting, settle, stated
 from albert_tf.data.errors import UserError
@@ -24,6 +28,8 @@ TF_CONFIG = "TF_CONFIG"
 TF_CONFIG_EXAMPLE = (
     '{"cluster": {"worker": ["one:2222", "two:2222"]}, "task": {"type": "worker", "index": 0}}'
 )
+_JOBS = ("chief", "master", "worker")  # in the order of their ranks
+_PORT_SECONDS, _WARNING_SECONDS = 10.0, 60.0
 
 
 class LostWorkerError(UserError):
@@ -43,24 +49,18 @@ def cluster_from_environment(environment: Mapping[str, str] = os.environ) -> Clu
     text = environment.get(TF_CONFIG, "").strip()
     try:
         config = parse_json(text or "{}", TF_CONFIG)
-        jobs = config.get("cluster")
+        jobs = {job: [*found] for job, found in (config.get("cluster") or {}).items() if found}
         if not jobs:
             return None
-        chief, others = jobs.pop("chief", []), jobs.pop("worker", [])
-        workers = (*chief, *others)
         task, index = config["task"]["type"], config["task"]["index"]
+        if others := sorted({task, *jobs} - {*_JOBS}):
+            raise UserError(f"the jobs {others} are not supported, only chief, master and worker")
+        workers = tuple(address for job in _JOBS for address in jobs.get(job, ()))
         index = as_whole_number(int(index) if isinstance(index, str) else index)
-        is_valid = (
-            not jobs  # no other tasks
-            and len(chief) <= 1
-            and len(set(workers)) == len(workers)
-            and all(re.fullmatch(".+:[0-9]{1,5}", address) for address in workers)
-            and index is not None
-            and index >= 0
-        )
-        if not is_valid:
-            raise UserError("expected addresses as host:port, all different, and at most one chief")
-        return Cluster(workers, workers.index({"chief": chief, "worker": others}[task][index]))
+        different, most = {*map(_host_and_port, workers)}, 1 + len(jobs.get("worker", ()))
+        if index is None or index < 0 or not len(workers) == len(different) <= most:
+            raise UserError("expected different addresses, and at most one chief or master")
+        return Cluster(workers, workers.index(jobs[task][index]))
     except (AttributeError, LookupError, TypeError, ValueError) as error:
         raise UserError(
             f"The environment variable {TF_CONFIG} is invalid ({type(error).__name__}: {error}). "
@@ -72,6 +72,51 @@ def num_workers() -> int:
     """Returns the number of workers in TF_CONFIG, or 1 if it is not set. Opens no connection."""
     cluster = cluster_from_environment()
     return len(cluster.workers) if cluster else 1
+
+
+def _host_and_port(address: str) -> tuple[str, int]:
+    found = re.fullmatch(r"(?:\[([^][]+)\]|([^][:/]+)):([0-9]{1,5})", address)
+    if not found or not 0 < int(found[3]) < 1 << 16:
+        raise UserError(f"{address!r} is not host:port or [IPv6]:port, with a port up to 65535")
+    return found[1] or found[2], int(found[3])
+
+
+def connect_workers(cluster: Cluster) -> None:
+    """Waits for the other workers, and sets TF_CONFIG for TensorFlow, which knows no master.
+
+    The chief waits until all other workers listen. They listen until TensorFlow in the chief does.
+    Signals cannot interrupt TensorFlow's own wait. Raises OSError if the port is in use.
+    """
+    workers, index = cluster.workers, cluster.index
+    with _listen(_host_and_port(workers[index])[1]) if index else nullcontext():
+        for address in workers[:1] if index else 2 * workers[1:]:  # one may end during the wait
+            wait_while(partial(_why_unreachable, address), 0.2)
+    task = {"type": "worker", "index": index}
+    os.environ[TF_CONFIG] = json.dumps({"cluster": {"worker": workers}, "task": task})
+
+
+def _listen(port: int) -> socket.socket:
+    is_dual = socket.has_dualstack_ipv6()  # like TensorFlow
+    family = socket.AF_INET6 if is_dual else socket.AF_INET
+    return socket.create_server(("", port), family=family, dualstack_ipv6=is_dual)
+
+
+def _why_unreachable(address: str) -> str:
+    try:
+        socket.create_connection(_host_and_port(address), timeout=_PORT_SECONDS).close()
+    except (OSError, UnicodeError) as error:  # the latter for malformed names of hosts
+        return f"worker {address}: {error}. Check whether it runs, its address and the firewall."
+    return ""
+
+
+def wait_while(missing: Callable[[], str], seconds: float) -> None:
+    """Waits until `missing` returns no text. Every minute, a warning contains its text."""
+    warned = time.monotonic()
+    while text := missing():
+        if time.monotonic() - warned > _WARNING_SECONDS:
+            warned = time.monotonic()
+            logging.warning("Still waiting for %s", text)
+        time.sleep(seconds)
 
 
 class Workers:

@@ -7,10 +7,7 @@ except `cluster` uses the strategy classes of TensorFlow.
 import dataclasses
 import os
 import platform
-import socket
-import time
 from collections.abc import Mapping
-from contextlib import suppress
 from functools import cache
 from typing import TypeVar
 
@@ -27,13 +24,13 @@ from albert_tf.training.cluster import (
     LostWorkerError,
     Workers,
     cluster_from_environment,
+    connect_workers,
     num_workers,
 )
 from albert_tf.training.interruption import die_on_signals
 from albert_tf.training.settings import TrainingSettings
 
 _LOCAL_TPU = "local"  # the TPU of this machine
-_PORT_SECONDS = 10.0
 _MOST_COMPILED_LENGTHS = 4
 T = TypeVar("T", bound=TrainingSettings)
 
@@ -140,9 +137,8 @@ def _multi_worker(all_reduce: str) -> tf.distribute.MultiWorkerMirroredStrategy:
         cluster.index,
         ", ".join(cluster.workers),
     )
-    while cluster.index and not _is_listening(cluster.workers[0]):
-        time.sleep(0.2)  # a signal cannot interrupt TensorFlow's own wait for the chief
     try:
+        connect_workers(cluster)
         # TensorFlow sets its own handler of SIGTERM, which is replaced afterwards.
         with die_on_signals():
             return tf.distribute.MultiWorkerMirroredStrategy(communication_options=options)
@@ -150,8 +146,8 @@ def _multi_worker(all_reduce: str) -> tf.distribute.MultiWorkerMirroredStrategy:
         raise UserError(
             f"Several workers must connect before TensorFlow is used in this process: {error}"
         ) from error
-    except tf.errors.OpError as error:
-        if "start gRPC server" in str(error):
+    except (tf.errors.OpError, OSError) as error:
+        if isinstance(error, OSError) or "start gRPC server" in str(error):
             raise UserError(
                 f"This worker cannot listen on the port of {cluster.workers[cluster.index]}, its "
                 f"address in {TF_CONFIG}. Another process probably uses the port. End that process,"
@@ -161,14 +157,6 @@ def _multi_worker(all_reduce: str) -> tf.distribute.MultiWorkerMirroredStrategy:
             f"The workers of {TF_CONFIG} ({', '.join(cluster.workers)}) did not connect to each "
             f"other: {_first_line(error)}"
         ) from error
-
-
-def _is_listening(address: str) -> bool:
-    host, port = address.rsplit(":", 1)
-    with suppress(OSError):
-        socket.create_connection((host, int(port)), timeout=_PORT_SECONDS).close()
-        return True
-    return False
 
 
 @cache

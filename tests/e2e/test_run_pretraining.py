@@ -5,6 +5,8 @@ import os
 import random
 import re
 import shutil
+import signal
+import time
 
 import numpy as np
 import pytest
@@ -115,6 +117,21 @@ class TestDryRun:
         monkeypatch.setenv("TF_CONFIG", json.dumps(config))
         with pytest.raises(ValueError, match="2 workers cannot share the input"):
             run_here(run_pretraining, {**flags, "input_file": uneven})
+
+
+def test_a_signal_ends_a_waiting_chief(trained):
+    cluster = {"worker": ["localhost:1", "nowhere.invalid:2"]}
+    config = {"cluster": cluster, "task": {"type": "worker", "index": 0}}
+    flags = trained.flags(output_dir=trained.folder / "fresh")
+    chief = Program(SCRIPT, trained.folder, flags, {"TF_CONFIG": json.dumps(config)})
+    while "Waiting for the other workers" not in chief.printed():
+        assert chief.is_running(), chief.wait().output
+        time.sleep(0.05)
+    time.sleep(0.2)
+    chief.send(signal.SIGTERM)
+    result = chief.wait()
+    assert result.code == 128 + signal.SIGTERM
+    assert "SIGTERM: stopped" in result.output
 
 
 ALL_CHECKPOINTS = {"do_train": False, "do_eval": True, "eval_checkpoint": "all"}

@@ -3,6 +3,7 @@
 import gzip
 import json
 import random
+import threading
 import time
 from collections import Counter
 from collections.abc import Callable
@@ -516,6 +517,14 @@ class TestDirectories:
         monkeypatch.setenv("TF_CONFIG", json.dumps(config))
         with pytest.raises(UserError, match="Several workers need --num_train_steps"):
             run_here(command, run.flags(num_train_steps=None))
+
+
+def test_a_waiting_worker_logs_the_file_that_it_waits_for(tmp_path, monkeypatch, caplog):
+    monkeypatch.setattr("albert_tf.training.cluster._WARNING_SECONDS", 0)
+    monkeypatch.setattr(pretrain, "_WAITING_SECONDS", 0.01)
+    threading.Timer(0.1, pretrain._write_json, [tmp_path, "plan.json", {"settings": {}}]).start()
+    assert pretrain._wait_for(str(tmp_path), "plan.json", {}) == {"settings": {}}
+    assert f"for the first worker to write {tmp_path / 'plan.json'}" in caplog.text
 
 
 class TestTexts:

@@ -5,6 +5,7 @@ import json
 import os
 import socket
 import subprocess
+import threading
 from contextlib import nullcontext
 
 import pytest
@@ -12,6 +13,7 @@ import tensorflow as tf
 from tensorflow.python.framework.config import is_op_determinism_enabled
 
 from albert_tf.data.errors import UserError
+from albert_tf.training import cluster as cluster_module
 from albert_tf.training import strategies
 from albert_tf.training.cluster import (
     TF_CONFIG,
@@ -19,6 +21,7 @@ from albert_tf.training.cluster import (
     LostWorkerError,
     Workers,
     cluster_from_environment,
+    connect_workers,
     explain_lost_workers,
 )
 from albert_tf.training.process_state import process_state_kept
@@ -144,28 +147,77 @@ def test_several_workers_must_connect_first(monkeypatch):
         create_strategy("multi_worker")
 
 
+def start_python(code, addresses, index, **options):
+    """Starts Python as a worker of a cluster."""
+    config = {"cluster": {"worker": addresses}, "task": {"type": "worker", "index": index}}
+    return subprocess.Popen(
+        [warm_python(), "-c", code],
+        env={**os.environ, TF_CONFIG: json.dumps(config)},
+        stdout=subprocess.PIPE,
+        text=True,
+        **options,
+    )
+
+
+def free_addresses(count, host="127.0.0.1"):
+    """Returns addresses with ports that no process uses."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    sockets = [socket.create_server((host, 0), family=family) for _ in range(count)]
+    ports = [one.getsockname()[1] for one in sockets]
+    for one in sockets:
+        one.close()
+    return [f"[{host}]:{port}" if ":" in host else f"{host}:{port}" for port in ports]
+
+
 @pytest.mark.slow
-def test_a_port_in_use_is_named():
-    with socket.socket() as used, socket.socket() as free:
-        for one in (used, free):
-            one.bind(("127.0.0.1", 0))
-        used.listen()
-        workers = [f"127.0.0.1:{one.getsockname()[1]}" for one in (used, free)]
-        config = {"cluster": {"worker": workers}, "task": {"type": "worker", "index": 0}}
+@pytest.mark.parametrize("index", [0, 1])
+def test_a_port_in_use_is_named(index):
+    with socket.create_server(("127.0.0.1", 0)) as used:
+        workers = free_addresses(1)
+        workers.insert(index, f"127.0.0.1:{used.getsockname()[1]}")
         code = (
-            "from albert_tf.training.strategies import create_strategy\n"
-            "try:\n    create_strategy()\nexcept ValueError as error:\n    print(error)"
+            "from albert_tf.training import cluster, strategies\n"
+            "cluster.wait_while = lambda *_: None\n"
+            "try:\n    strategies.create_strategy()\nexcept ValueError as error:\n    print(error)"
         )
-        done = subprocess.run(
-            [warm_python(), "-c", code],
-            env={**os.environ, TF_CONFIG: json.dumps(config)},
-            capture_output=True,
-            text=True,
-            check=True,
-            timeout=TIMEOUT,
-        )
-    assert f"port of {workers[0]}" in done.stdout
-    assert workers[1] not in done.stdout
+        printed, _ = start_python(code, workers, index).communicate(timeout=TIMEOUT)
+    assert f"port of {workers[index]}" in printed
+    assert workers[1 - index] not in printed
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not socket.has_dualstack_ipv6(), reason="needs IPv6")
+def test_workers_connect_by_ipv6():
+    code = (
+        "from albert_tf.training.strategies import Workers, create_strategy\n"
+        "workers = Workers(create_strategy())\n"
+        "print(workers.gather(workers.rank + 5))\nworkers.wait()"
+    )
+    addresses = free_addresses(2, "::1")
+    workers = [start_python(code, addresses, index) for index in range(2)]
+    assert [worker.communicate(timeout=TIMEOUT)[0] for worker in workers] == ["[5, 6]\n"] * 2
+
+
+def test_the_chief_starts_after_the_others_which_wait_for_it(monkeypatch, caplog):
+    monkeypatch.setenv(TF_CONFIG, "")
+    monkeypatch.setattr(cluster_module, "_WARNING_SECONDS", 0)
+    addresses = free_addresses(3)
+    threads = [
+        threading.Thread(target=connect_workers, args=[Cluster(tuple(addresses), index)])
+        for index in range(3)
+    ]
+    for thread in threads[:2]:
+        thread.start()
+    threads[0].join(0.5)  # the chief waits for the last worker
+    threads[2].start()
+    threads[0].join(TIMEOUT)
+    assert [thread.is_alive() for thread in threads] == [False, True, True]
+    host, port = addresses[0].split(":")
+    with socket.create_server((host, int(port))):  # like TensorFlow in the chief
+        for thread in threads:
+            thread.join(TIMEOUT)
+    for address in (addresses[0], addresses[2]):
+        assert f"worker {address}: [Errno 111] Connection refused" in caplog.text
 
 
 def test_only_failed_reductions_become_lost_worker_errors():
@@ -201,6 +253,11 @@ def test_chief_is_the_first_worker():
     assert cluster_of(jobs, {"type": "chief", "index": 0}) == Cluster(order, 0)
     # Schedulers also write numbers as text.
     assert cluster_of(jobs, {"type": "worker", "index": "1"}) == Cluster(order, 2)
+    addresses = ("[::1]:65535", "[fe80::1%eth0]:1")
+    for chief in ("chief", "master"):
+        jobs = {"worker": addresses[1:], chief: addresses[:1], "ps": []}
+        assert cluster_of(jobs, {"type": chief, "index": 0}) == Cluster(addresses, 0)
+        assert cluster_of({chief: ["a:1"]}, {"type": chief, "index": 0}) == Cluster(("a:1",), 0)
 
 
 @pytest.mark.parametrize("text", [None, "", "{}", '{"cluster": {}}', '{"environment": "cloud"}'])
@@ -212,19 +269,27 @@ FIRST = {"type": "worker", "index": 0}
 
 
 @pytest.mark.parametrize(
-    ("cluster", "task"),
+    ("cluster", "task", "named"),
     [
-        ({"worker": WORKERS}, None),
-        ({"worker": WORKERS}, {"type": "worker", "index": 3}),
-        ({"worker": ["one", "two:2222"]}, FIRST),
-        ({"worker": [*WORKERS, WORKERS[0]]}, FIRST),
-        ({"chief": WORKERS[:2]}, {"type": "chief", "index": 0}),
-        ({"worker": WORKERS, "ps": ["p:1"]}, FIRST),
-        (WORKERS, FIRST),
+        ({"worker": WORKERS}, None, ""),
+        ({"worker": WORKERS}, {"type": "worker", "index": 3}, ""),
+        ({"worker": WORKERS}, {"type": "worker", "index": -1}, ""),
+        ({"worker": ["one", "two:2222"]}, FIRST, "'one'"),
+        ({"worker": ["one:0"]}, FIRST, "'one:0'"),
+        ({"worker": ["one:65536"]}, FIRST, "65535"),
+        ({"worker": ["::1:2222"]}, FIRST, r"\[IPv6\]:port"),
+        ({"worker": ["grpc://one:2222"]}, FIRST, "grpc"),
+        ({"worker": [*WORKERS, WORKERS[0]]}, FIRST, "different"),
+        ({"chief": WORKERS[:2]}, {"type": "chief", "index": 0}, "one chief"),
+        ({"chief": ["a:1"], "master": ["b:1"]}, {"type": "chief", "index": 0}, "one chief"),
+        ({"worker": WORKERS, "ps": ["p:1"]}, FIRST, r"\['ps'\] are not supported"),
+        ({"worker": WORKERS}, {"type": "evaluator", "index": 0}, "evaluator"),
+        ({"workerpool0": WORKERS}, {"type": "workerpool0", "index": 0}, "workerpool0"),
+        (WORKERS, FIRST, ""),
     ],
 )
-def test_malformed_clusters_are_rejected(cluster, task):
-    with pytest.raises(ValueError, match="TF_CONFIG"):
+def test_malformed_clusters_are_rejected(cluster, task, named):
+    with pytest.raises(ValueError, match=f"TF_CONFIG .*{named}"):
         cluster_of(cluster, task)
 
 
