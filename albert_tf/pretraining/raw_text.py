@@ -22,11 +22,12 @@ from albert_tf.pretraining.corpus import find_cut
 
 PART_BYTES = 1 << 20
 _LONGEST_JSON = 64 << 20  # bytes of a line
-_BYTES_AT_ONCE = 1 << 16
+_BYTES_AT_ONCE = 1 << 10  # gzip and Zstandard can expand them to 32 MiB
+_MOST_MEMORY = 1 << 29  # bytes that a file may request for decompression
 _DECOMPRESSORS: dict[bytes, Callable[[], Any]] = {
     b"\x1f\x8b": lambda: zlib.decompressobj(wbits=zlib.MAX_WBITS | 16),
     b"BZh": bz2.BZ2Decompressor,
-    b"\xfd7zXZ\x00": lzma.LZMADecompressor,
+    b"\xfd7zXZ\x00": lambda: lzma.LZMADecompressor(memlimit=_MOST_MEMORY),
     b"\x28\xb5\x2f\xfd": lambda: _zstandard_decompressor(),
 }
 _MARKUP = re.compile(rb"\s*<(\?xml|mediawiki|!doctype|html)\b", re.IGNORECASE)
@@ -61,13 +62,14 @@ def read_parts(path: str, update: Callable[[int], Any]) -> Iterator[Part]:
 
     Calls `update` with the number of bytes of each read. Raises ValueError for damaged files.
     """
-    line, kind, data = 1, "", bytearray()
+    line, kind, data, least = 1, "", bytearray(), PART_BYTES
     with open_input(path) as file:
         for block in _contents(iter(lambda: file.read(_BYTES_AT_ONCE), b""), path, update):
             data += block
-            while len(data) > PART_BYTES:
+            while len(data) > least:
                 kind = kind or _detect_format(data, path)
                 end, is_cut = _find_end(data, kind)
+                least = PART_BYTES if end else len(data) + _BYTES_AT_ONCE * 64  # not every block
                 if not end:
                     break
                 yield Part(path, line, kind, bytes(data[:end]), is_cut)
@@ -83,16 +85,17 @@ def read_parts(path: str, update: Callable[[int], Any]) -> Iterator[Part]:
 
 
 def _contents(blocks: Iterator[bytes], path: str, update: Callable[[int], Any]) -> Iterator[bytes]:
-    """Yields the decompressed content of a file, which may consist of several streams."""
+    """Yields the decompressed content of a file, which may consist of several streams, in parts."""
     first = next(blocks, b"")
     create = next((_DECOMPRESSORS[sign] for sign in _DECOMPRESSORS if first.startswith(sign)), None)
     stream: Any = create() if create else None
     for data in chain([first], blocks):
         update(len(data))
-        while data and create:
+        while create and (data or not (stream.eof or getattr(stream, "needs_input", True))):
             stream = create() if stream.eof else stream
+            limit = [PART_BYTES] if hasattr(stream, "needs_input") else []  # bz2, xz
             try:
-                yield stream.decompress(data)
+                yield stream.decompress(data, *limit)
             except Exception as error:  # every package has its own class
                 raise UserError(f"{source_name(path)} cannot be decompressed: {error}") from error
             data = stream.unused_data.lstrip(b"\0") if stream.eof else b""

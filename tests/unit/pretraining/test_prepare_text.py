@@ -7,6 +7,7 @@ import lzma
 import os
 import re
 import sys
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -81,6 +82,24 @@ FORMATS = {
 def test_the_content_of_a_file_determines_its_format(name):
     text, expected = FORMATS[name]
     assert prepare(text) == expected
+
+
+@pytest.mark.parametrize(
+    ("module", "most", "size"), [(bz2, 1, 3), (lzma, 1, 3), (gzip, 2, 9), (zstandard, 32, 40)]
+)
+def test_memory_does_not_depend_on_the_compression(module, most, size):
+    content = module.compress(bytes(size << 20)) + module.compress(b"Zwei.")
+    blocks = iter(partial(io.BytesIO(content).read, raw_text._BYTES_AT_ONCE), b"")
+    sizes = [len(block) for block in raw_text._contents(blocks, "a", int)]
+    assert sum(sizes) == (size << 20) + len("Zwei.")
+    assert max(sizes) <= most << 20
+
+
+def test_requests_for_much_memory_are_rejected(monkeypatch):
+    monkeypatch.setattr(raw_text, "_MOST_MEMORY", 1 << 20)
+    Path("a").write_bytes(lzma.compress(b"Eins."))
+    with pytest.raises(ValueError, match="a cannot be decompressed: Memory usage limit exceeded"):
+        list(read_parts("a", int))
 
 
 LONG = f"{'a' * 999}\n" * (PART_BYTES // 1000 + 1)
