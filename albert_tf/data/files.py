@@ -170,11 +170,10 @@ def _temporary(path: str, *, is_folder: bool, is_shared: bool = False) -> Iterat
             os.mkdir(temporary) if is_folder else open(temporary, "xb").close()
             if not is_shared:
                 remove_leftovers(*os.path.split(target))
-                with suppress(OSError):  # a file system without locks
+                with suppress(OSError):  # such as a file system without locks
                     lock = open_locked(temporary)
-        if lock is not None:
-            unlocked, temporary = temporary, random_name(target, f"{_HOST}-")
-            os.rename(unlocked, temporary)
+                    os.rename(temporary, locked := random_name(target, f"{_HOST}-"))
+                    temporary = locked
     try:
         yield temporary
     finally:

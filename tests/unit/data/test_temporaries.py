@@ -43,6 +43,22 @@ def test_leftovers_of_killed_processes_are_removed(tmp_path, kind):
 
 
 @both_kinds
+def test_no_leftover_remains_if_a_locked_file_cannot_be_renamed(tmp_path, monkeypatch, kind):
+    rename, failed = os.rename, []
+
+    def fail_once(*paths):
+        if not failed:
+            failed.append(paths)
+            raise OSError(errno.EIO, "Input/output error")
+        rename(*paths)
+
+    monkeypatch.setattr(os, "rename", fail_once)
+    write(kind, tmp_path / "a")
+    assert failed
+    assert os.listdir(tmp_path) == ["a"]
+
+
+@both_kinds
 def test_files_of_running_processes_are_kept(tmp_path, kind):
     writer = Writer(kind, tmp_path / "a")
     before = {*os.listdir(tmp_path)}
