@@ -149,7 +149,7 @@ def is_user_error(error: Exception) -> bool:
     if isinstance(error, (UserError, WriteError, ChildProcessError, DirectoryLockedError)):
         return True
     is_from_system = isinstance(error, OSError) and (error.filename or error.errno) is not None
-    return is_from_system or is_missing_file_system(error)
+    return is_from_system or isinstance(error, MemoryError) or is_missing_file_system(error)
 
 
 def explain(error: Exception, values: flags.FlagValues) -> str:
@@ -158,11 +158,15 @@ def explain(error: Exception, values: flags.FlagValues) -> str:
     Names of flags in backticks become --name. If a flag sets a path in the message, the flag is
     prepended.
     """
+    if isinstance(error.__cause__, MemoryError):  # while a file was read, which is not damaged
+        error = error.__cause__
     message = printable(_with_flags(str(error), values))
     present = (name for name in values if values[name].present)
     found = [(p, f"--{name}") for name in present for p in _places(values[name].value, message)]
     named = [flag for place, flag in found if place == min(found)[0]]
-    if isinstance(error, WriteError):
+    if isinstance(error, MemoryError):
+        message = f"Not enough memory{': ' * bool(message)}{message}. Use smaller files or batches."
+    elif isinstance(error, WriteError):
         message += f" {advice_on(error)}, and run the same command again."
     elif is_missing_file_system(error):
         message += ". Use a local path or gs://."

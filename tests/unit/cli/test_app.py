@@ -307,6 +307,18 @@ def test_an_unexpected_error_shows_its_stack_trace_and_how_to_report_it():
     assert "report it" in result.stderr.splitlines()[-1]
 
 
+@pytest.mark.parametrize(
+    "raised", ["MemoryError()", "OSError(5, 'damaged', 'a') from MemoryError('Unable to allocate')"]
+)
+def test_too_little_memory_is_a_one_line_error(raised):
+    result = run_python("-c", program_of(f"def run(settings): raise {raised}"))
+    assert result.returncode == 1
+    (line,) = result.stderr.splitlines()
+    assert line.startswith("error: Not enough memory")
+    assert "damaged" not in line
+    assert ("Unable to allocate" in line) == ("allocate" in raised)
+
+
 def test_commands_compute_float32_without_tf32(tmp_path):
     """On an H100, TF32 changed the probabilities of fill_mask by up to 1.6e-4."""
     (tmp_path / "program.py").write_text(TF32_COMMAND)
