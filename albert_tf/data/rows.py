@@ -209,9 +209,9 @@ def _csv_lines(path: str, text: str) -> Iterator[tuple[int, Cells]]:
     try:
         separator, text = _separator(path, text)
         # Without `strict`, an unclosed quotation mark would hide the following rows.
-        reader = csv.reader(
-            io.StringIO(text, newline=""), delimiter=separator, strict=True, skipinitialspace=True
-        )
+        # A StringIO would need four bytes per character.
+        file = io.TextIOWrapper(io.BytesIO(text.encode()), "utf-8", newline="")
+        reader = csv.reader(file, delimiter=separator, strict=True, skipinitialspace=True)
         for cells in reader:
             rows.append((line, cells))
             line = reader.line_num + 1
