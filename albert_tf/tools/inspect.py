@@ -223,13 +223,12 @@ def _onnx(path: str) -> Iterator[Section]:
         for title, values in (("Inputs", graph.input), ("Outputs", graph.output)):
             tensors[title] = found = dict[str, str]()
             for value in values:
-                form = value.type.WhichOneof("value") or "unknown"
-                found[value.name] = form.removesuffix("_type")  # such as a map
-                if form == "tensor_type":
-                    kind = value.type.tensor_type
-                    dims = (getattr(d, d.WhichOneof("value") or "", "?") for d in kind.shape.dim)
-                    sizes = ", ".join(map(str, dims)) if kind.HasField("shape") else "..."
-                    found[value.name] = f"{dtype(kind.elem_type).name} [{sizes}]"
+                form = (value.type.WhichOneof("value") or "unknown").removesuffix("_type")
+                kind = value.type.tensor_type
+                dims = (getattr(d, d.WhichOneof("value") or "", "?") for d in kind.shape.dim)
+                sizes = ", ".join(map(str, dims)) if kind.HasField("shape") else "..."
+                text = form if form != "tensor" else f"{dtype(kind.elem_type).name} [{sizes}]"
+                found[value.name] = text
     except ModuleNotFoundError:
         yield "File", {"size": _megabytes(path)}
         return

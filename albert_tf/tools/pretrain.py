@@ -45,7 +45,6 @@ from albert_tf.training.directory_lock import locked
 from albert_tf.training.settings import JobResult, check_arguments
 
 _PLAN_FILE = "plan.json"
-_WAITING_SECONDS = 2.0  # between looks at the files of the first worker
 
 
 def pretrain(settings: PretrainSettings) -> JobResult:
@@ -190,7 +189,7 @@ def _write_json(run: str, name: str, content: Mapping[str, Any]) -> None:
 def _wait_for(run: str, name: str, settings: Mapping[str, Any]) -> dict[str, Any]:
     """Waits until the first worker has written a file for these settings."""
     wait = f"the first worker to write {os.path.join(run, name)}. If it has ended, end this worker."
-    wait_while(lambda: wait * (_read_json(run, name).get("settings") != settings), _WAITING_SECONDS)
+    wait_while(lambda: wait * (_read_json(run, name).get("settings") != settings))
     return _read_json(run, name)
 
 

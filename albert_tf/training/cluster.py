@@ -29,7 +29,7 @@ TF_CONFIG_EXAMPLE = (
     '{"cluster": {"worker": ["one:2222", "two:2222"]}, "task": {"type": "worker", "index": 0}}'
 )
 _JOBS = ("chief", "master", "worker")  # in the order of their ranks
-_PORT_SECONDS, _WARNING_SECONDS = 10.0, 60.0
+_PORT_SECONDS, _POLL_SECONDS, _WARNING_SECONDS = 10.0, 0.5, 60.0
 
 
 class LostWorkerError(UserError):
@@ -82,23 +82,19 @@ def _host_and_port(address: str) -> tuple[str, int]:
 
 
 def connect_workers(cluster: Cluster) -> None:
-    """Waits for the other workers, and sets TF_CONFIG for TensorFlow, which knows no master.
+    """Waits until all workers have started, because signals cannot interrupt TensorFlow's wait.
 
-    The chief waits until all other workers listen. They listen until TensorFlow in the chief does.
-    Signals cannot interrupt TensorFlow's own wait. Raises OSError if the port is in use.
+    The chief continues when the others listen, and the others when TensorFlow in the chief does.
     """
     workers, index = cluster.workers, cluster.index
-    with _listen(_host_and_port(workers[index])[1]) if index else nullcontext():
+    port, is_dual = _host_and_port(workers[index])[1], socket.has_dualstack_ipv6()
+    family = socket.AF_INET6 if is_dual else socket.AF_INET  # like TensorFlow
+    listen = partial(socket.create_server, ("", port), family=family, dualstack_ipv6=is_dual)
+    with listen() if index else nullcontext():
         for address in workers[:1] if index else 2 * workers[1:]:  # one may end during the wait
-            wait_while(partial(_why_unreachable, address), 0.2)
-    task = {"type": "worker", "index": index}
+            wait_while(partial(_why_unreachable, address))
+    task = {"type": "worker", "index": index}  # TensorFlow rejects a master
     os.environ[TF_CONFIG] = json.dumps({"cluster": {"worker": workers}, "task": task})
-
-
-def _listen(port: int) -> socket.socket:
-    is_dual = socket.has_dualstack_ipv6()  # like TensorFlow
-    family = socket.AF_INET6 if is_dual else socket.AF_INET
-    return socket.create_server(("", port), family=family, dualstack_ipv6=is_dual)
 
 
 def _why_unreachable(address: str) -> str:
@@ -109,14 +105,14 @@ def _why_unreachable(address: str) -> str:
     return ""
 
 
-def wait_while(missing: Callable[[], str], seconds: float) -> None:
+def wait_while(missing: Callable[[], str]) -> None:
     """Waits until `missing` returns no text. Every minute, a warning contains its text."""
     warned = time.monotonic()
     while text := missing():
         if time.monotonic() - warned > _WARNING_SECONDS:
             warned = time.monotonic()
             logging.warning("Still waiting for %s", text)
-        time.sleep(seconds)
+        time.sleep(_POLL_SECONDS)
 
 
 class Workers:

@@ -132,11 +132,8 @@ def _multi_worker(all_reduce: str) -> tf.distribute.MultiWorkerMirroredStrategy:
     options = communication_options(all_reduce)
     cluster = cluster_from_environment()
     assert cluster is not None
-    logging.info(
-        "This is worker %d of %s. Waiting for the other workers",
-        cluster.index,
-        ", ".join(cluster.workers),
-    )
+    names = ", ".join(cluster.workers)
+    logging.info("This is worker %d of %s. Waiting for the other workers", cluster.index, names)
     try:
         connect_workers(cluster)
         # TensorFlow sets its own handler of SIGTERM, which is replaced afterwards.
@@ -154,8 +151,8 @@ def _multi_worker(all_reduce: str) -> tf.distribute.MultiWorkerMirroredStrategy:
                 " or choose another port."
             ) from error
         raise LostWorkerError(
-            f"The workers of {TF_CONFIG} ({', '.join(cluster.workers)}) did not connect to each "
-            f"other: {_first_line(error)}"
+            f"The workers of {TF_CONFIG} ({names}) did not connect to each other: "
+            f"{_first_line(error)}"
         ) from error
 
 

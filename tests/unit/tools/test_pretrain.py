@@ -521,7 +521,6 @@ class TestDirectories:
 
 def test_a_waiting_worker_logs_the_file_that_it_waits_for(tmp_path, monkeypatch, caplog):
     monkeypatch.setattr("albert_tf.training.cluster._WARNING_SECONDS", 0)
-    monkeypatch.setattr(pretrain, "_WAITING_SECONDS", 0.01)
     threading.Timer(0.1, pretrain._write_json, [tmp_path, "plan.json", {"settings": {}}]).start()
     assert pretrain._wait_for(str(tmp_path), "plan.json", {}) == {"settings": {}}
     assert f"for the first worker to write {tmp_path / 'plan.json'}" in caplog.text
