@@ -133,6 +133,10 @@ def open_weights(checkpoint: str) -> Weights:
         raise kind_of_error(error)(
             f"{checkpoint!r} cannot be read as a checkpoint: {reason_of(error)}"
         ) from error
+    # TensorFlow 1 names averages, and the slots of all optimizers, after their variables.
+    if others := [n for n in shapes if os.path.dirname(n) in shapes and not is_slot(n)]:
+        logging.info("%s: %d averages or slots are ignored: %s", checkpoint, len(others), others[0])
+        shapes = {name: shape for name, shape in shapes.items() if name not in others}
     stored = {name.removeprefix(_HUB_SCOPE): name for name in shapes}
     stored |= {name: name for name in shapes if not name.startswith(_HUB_SCOPE)}
     return Weights(

@@ -112,6 +112,23 @@ def test_checkpoints_of_other_models_and_sizes(reference, tmp_path):
     np.testing.assert_array_equal(model.encoder.pooler.kernel, stored)
 
 
+def test_averages_and_slots_of_other_optimizers_are_ignored(reference, tmp_path):
+    values = contents(reference.checkpoint)
+    others = {
+        f"{name}/{slot}": np.zeros_like(value)
+        for name, value in values.items()
+        for slot in ("ExponentialMovingAverage", "Adam_1", "adam_m")
+        if value.ndim
+    }
+    model = AlbertForPretraining(reference.config)
+    report = load_weights(model, write(tmp_path / "model.ckpt", **values, **others))
+    kernel = "bert/pooler/dense/kernel"
+    assert not report.ignored
+    assert f"{kernel}/adam_m" in report.shapes
+    assert f"{kernel}/Adam_1" not in report.shapes
+    np.testing.assert_array_equal(model.encoder.pooler.kernel, values[kernel])
+
+
 class TestWriting:
     def test_missing_step_is_zero(self, tmp_path):
         weights = open_weights(write(tmp_path / "bare", step=None))
