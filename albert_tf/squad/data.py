@@ -188,6 +188,9 @@ def read_squad(
 
     def make(index: int, number: object, **row: Any) -> Question:
         qas_id = str(index + 1 if row["id"] is None else row["id"])
+        for name in ("question", "context"):
+            if not row[name].strip():
+                report.add(f"an empty {name}, kept", qas_id)
         answers, is_impossible = _located(row["answers"], row["starts"]), bool(row["is_impossible"])
         if is_training:
             place = rows, number, qas_id

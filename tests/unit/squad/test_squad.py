@@ -139,6 +139,7 @@ CASES = [
     (LOST, DEV, {"x": (NOWHERE,)}, []),
     ([*GOOD, {**entry("x"), "question": None}], DEV, {"x": ...}, ["qas[99] has no 'question'"]),
     ([*GOOD, entry("x", answers=[])], TRAIN, {"x": ...}, ["'x' has no answer, but"]),
+    ([entry("a", " ")], DEV, {"a": (ANSWERED,)}, ["rows=1 with an empty question, kept (id a)"]),
     (["x", *GOOD, entry("y")], DEV, {"x": ..., "y": (ANSWERED,)}, ["qas[0] must be an object"]),
 ]  # fmt: skip
 
