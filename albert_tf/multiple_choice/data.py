@@ -51,26 +51,27 @@ _WANTED = (
     "one object per line (JSON Lines), such as "
     '{"context": "...", "question": "...", "options": ["...", "..."], "label": "A"}'
 )
-# The keys of context ("" if there is none), question, options and label. The options are a list, or
-# have a key each. If labels are not numbers from 0, the last element contains the possible labels.
+_QUESTION = "question.stem|question_stem|question|query"
+_ANSWER = "answerKey|answer_idx|answer_index|answer|gold|correct|correct_option|label"
+_CORRECT, _SORTED = "correct_answer|correct answer", "sorted"
+# The keys of context ("" if there need not be one), question, options and label; of several keys,
+# the first with a value is used. The options are a list, or have a key each. If labels are not
+# numbers from 0, the last element contains the possible labels. `_SORTED` options have no order.
 _KEYS = (
     ("context", "question", "options", "label", ""),
-    ("article", "question", "options", "answer", ""),
     ("sent1", "sent2", "ending[0-9]", "label", ""),
     ("ctx_a", "ctx_b", "endings", "label", ""),
-    ("context", "question", "answers|answer[0-9]", "label", ""),
+    ("context", "question", "answers|answer[0-9]", "label|correct_answer_id", ""),
     ("context", "question", "answer[A-C]", "label", "123"),
-    ("context", "question", "choice", "answer", ""),
-    ("dialogue", "question", "choice", "answer", ""),
+    ("flores_passage", "question", "mc_answer[1-4]", "correct_answer_num", "1234"),
     ("premise", "question", "choice[12]", "label", ""),
-    ("", "question", "choices", "answerKey", ""),
-    ("", "question", "choices", "answer", ""),
-    ("context", "query", "options", "correct_option", ""),
-    ("", "question.stem", "question.choices", "answerKey", ""),
-    ("", "question_stem", "choices", "answerKey", ""),
+    ("article|passage|text|dialogue|para|", _QUESTION, "(question.)?choices?|options", _ANSWER, ""),
+    ("", "question|prompt", "op[a-e]|[A-J]", "cop|answer", ""),
+    ("support|", "question", f"(in)?({_CORRECT})([ _][0-9])?|distractor[0-9]", _CORRECT, _SORTED),
     ("", "goal", "sol[12]", "label", ""),
     ("", "sentence", "option[12]", "answer", "12"),
 )
+_IDS = ("id", "example_id", "id_string", "question_id", "qid", "index", "idx", "ind")
 _RACE_OPTIONS = LETTERS[:4]
 _RACE = ("article", "question", "options", "answer", "id", "level")  # of a question
 
@@ -140,24 +141,31 @@ def _text(value: JsonValue) -> str:
     return json.dumps(value.value) if is_number(value.value) else value.whole_text()
 
 
-def _options(value: JsonValue, names: str) -> tuple[tuple[str, ...], Sequence[object]]:
+def _options(value: JsonValue, names: Sequence[str]) -> tuple[tuple[str, ...], Sequence[object]]:
     """Returns options, and their names if they have names."""
     content = literal(value).value
-    found = JsonValue(rows_of(content) or content, value.where, value.keys).elements()
+    content = rows_of(content) or content
+    if isinstance(content, dict):  # texts by name; tables have null for missing ones
+        names = [name for name, option in content.items() if option is not None]
+        content = [content[name] for name in names]
+    found = JsonValue(content, value.where, value.keys).elements()
     if not 2 <= len(found) <= len(LETTERS):
         raise value.error(f"2 to {len(LETTERS)} texts")
     if not all(isinstance(option.value, dict) for option in found):
+        if names == _SORTED:
+            return tuple(sorted(map(_text, found))), ()
         return tuple(map(_text, found)), names[: len(found)]
     return tuple(_text(one["text"]) for one in found), [one["label"].value for one in found]
 
 
 def _layout(context: str, question: str, options: str, label: str, names: str) -> dict[str, Field]:
+    contexts = context.split("|")
     return {
-        "context": Field((context or "context",), _text, is_required=bool(context)),
-        "question": Field((question,), _text),
+        "context": Field([n or "context" for n in contexts], _text, is_required="" not in contexts),
+        "question": Field(question.split("|"), _text),
         "options": Field((options,), partial(_options, names=names), is_pattern=True),
-        "label": Field((label,), as_is, is_required=False),
-        "name": Field(("id", "example_id"), _text, is_required=False),
+        "label": Field(label.split("|"), as_is, is_required=False),
+        "name": Field(_IDS, _text, is_required=False),
     }
 
 

@@ -103,6 +103,7 @@ WHY = {"question": "Why?"}
 SAID = {"context": "So.", **WHY}
 OPTIONS = ["iron", "gas"]
 NAMED = [{"text": "iron", "label": "A"}, {"text": "gas", "label": "B"}]
+LETTERED = {"A": "iron", "B": "gas", "C": None}
 DATA_SETS = {
     "SWAG": {"sent1": "So.", "sent2": "Why?", "ending0": "iron", "ending1": "gas", "label": 1},
     "HellaSwag": {"ctx_a": "So.", "ctx_b": "Why?", "endings": OPTIONS, "label": "1"},
@@ -116,6 +117,23 @@ DATA_SETS = {
     "ARC": {**WHY, "choices": TWO, "answerKey": "2"},
     "MMLU": {**WHY, "choices": OPTIONS, "answer": 1, "subject": "chemistry"},
     "LogiQA": {"context": "So.", "query": "Why?", "options": OPTIONS, "correct_option": 1},
+    "LogiQA 2": {"text": "So.", **WHY, "options": OPTIONS, "answer": 1, "type": {"x": True}},
+    "MMLU-Pro": {**WHY, "options": OPTIONS, "answer": "B", "answer_index": 1},
+    "MedQA": {**WHY, "answer": "gas", "options": LETTERED, "answer_idx": "B"},
+    "MedMCQA": {**WHY, "opa": "iron", "opb": "gas", "cop": 1, "exp": "x"},
+    "C-Eval": {**WHY, "A": "iron", "B": "gas", "answer": "B"},
+    "MMMLU": {"Question": "Why?", "A": "iron", "B": "gas", "Answer": "B", "Subject": "x"},
+    "AQuA": {**WHY, "options": OPTIONS, "rationale": "x", "correct": "B"},
+    "AGIEval": {"passage": "So.", **WHY, "options": OPTIONS, "label": "B", "answer": None},
+    "QuaRTz": {**WHY, "choices": TWO, "answerKey": "2", "para": "So."},
+    "QuAIL": {**SAID, "answers": OPTIONS, "correct_answer_id": 1},
+    "Belebele": {
+        "flores_passage": "So.",
+        **WHY,
+        "mc_answer1": "iron",
+        "mc_answer2": "gas",
+        "correct_answer_num": "2",
+    },
     "ARC as published": {"question": {"stem": "Why?", "choices": NAMED}, "answerKey": "B"},
     "OpenBookQA": {"question_stem": "Why?", "choices": TWO, "answerKey": "2"},
     "PIQA": {"goal": "Why?", "sol1": "iron", "sol2": "gas", "label": 1},
@@ -132,7 +150,20 @@ def test_other_data_sets_are_read_as_published(name, read, caplog):
             lines = (",".join(map(str, row)) for row in (DATA_SETS[name], DATA_SETS[name].values()))
             assert read(*lines, name="data.csv") == [example]
     context = "So." if "So." in str(DATA_SETS[name]) else ""
-    assert example == ChoiceExample("0", context, "Why?", ("iron", "gas"), 1)
+    name = DATA_SETS[name].get("id_string", "0")
+    assert example == ChoiceExample(name, context, "Why?", ("iron", "gas"), 1)
+
+
+@pytest.mark.parametrize(
+    "one",
+    [
+        {**WHY, "correct_answer": "iron", "distractor1": "gas", "support": "So."},  # SciQ
+        {"Question": "Why?", "Correct Answer": "iron", "Incorrect Answer 1": "gas"},  # GPQA
+    ],
+)
+def test_the_place_of_an_option_does_not_show_whether_it_is_correct(one, read):
+    context = one.get("support", "")
+    assert read(one) == [ChoiceExample("0", context, "Why?", ("gas", "iron"), 1)]
 
 
 @pytest.mark.parametrize(
