@@ -16,12 +16,14 @@ from albert_tf.classification.settings import LABEL, TEXT_A, TEXT_B
 from albert_tf.data.errors import UserError
 from albert_tf.data.files import file_exists, folder_names
 from albert_tf.data.rows import (
+    JSON_LINES,
     Cells,
     Row,
     RowReport,
     Rows,
     format_of,
     header,
+    literal,
     read_rows,
 )
 from albert_tf.data.schema import NO_LABEL, Field, Schema, as_is, log_counts
@@ -40,6 +42,7 @@ from albert_tf.labels import (
 )
 
 _MANY_CLASSES = 20
+_IDS = ("id", "index", "idx")  # columns of test files
 _WANTED = 'one object per line (JSON Lines), such as {"text_a": "...", "label": "..."}'
 # Cells of a column that stands for one label; other cells are errors.
 _ONE_HOT = {
@@ -72,7 +75,7 @@ def _example(
         report.add("an empty text, kept", number)
     if any(not str(cell.value).strip() for cell in flags.values() if cell):
         report.add("an empty label cell, read as 0", number)
-    if guid is None:
+    if not guid:
         guid = f"{prefix}{number - 1}" if prefix else str(index)
     return TextExample(guid, text_a, text_b, label)
 
@@ -90,8 +93,9 @@ def _label(
     values: Mapping[str, Any],
 ) -> str | None:
     """Returns the label in a cell, several ones separated by "|", or `None` for missing labels."""
-    if isinstance(value.value, list):
-        parts = [_cell(part) for part in value.elements()]
+    is_list = multi_label and str(value.value)[:1] in ("[", "(", "{")
+    if isinstance((found := literal(value) if is_list else value).value, list):
+        parts = [_cell(part) for part in found.elements()]
         is_right = all(part.strip() and LABEL_SEPARATOR not in part for part in parts)
         if not is_right or (len(parts) > 1 and not multi_label):
             raise value.error(
@@ -207,7 +211,7 @@ class GlueData:
         orders = self._task.unlabelled if split == TEST else self._task.labelled
         rows, fields = self._rows(path, orders), self._text_fields()
         if "index" in orders[0]:
-            fields["guid"] = Field(("index", "id", "idx"), is_required=False)
+            fields["guid"] = Field(_IDS, is_required=False)
         if "label" in orders[0]:
             fields[LABEL] = Field(_LABEL_NAMES, as_is)
             if self._task.cuts_long_rows:
@@ -388,9 +392,12 @@ class CustomData:
         self, split: str, labels: Labels | None, path: str | None = None
     ) -> list[TextExample]:
         path = path or self.file(split)
-        name_columns = partial(self._names, path, labels)
-        rows = read_rows(path, name_columns=name_columns, wanted=_WANTED)
+        rows = read_rows(path, name_columns=partial(self._names, path), wanted=_WANTED)
+        if self._text_a.isdecimal() and format_of(rows.path) != JSON_LINES:
+            self._skip_header(rows, labels)
         fields = self._fields(rows, split)
+        if split == TEST and path == self._files[TEST]:
+            fields["guid"] = Field(_IDS, _cell, is_required=False)
         no_label: Sequence[str] = ("-",) if self._multi_label else NO_LABEL
         if labels is None and not self._multi_label:
             rows.rows = iter(found := [*rows.rows])
@@ -415,27 +422,36 @@ class CustomData:
         )
         return schema.read(rows, split)
 
-    def _names(
-        self, path: str, labels: Labels | None, first: Cells, second: Cells
-    ) -> tuple[bool, list[str]]:
+    def _names(self, path: str, first: Cells, second: Cells) -> tuple[bool, list[str]]:
         if not self._text_a.isdecimal():
             return header(first, second)
-        # pandas names columns without names 0, 1, ... If it writes an index, the first cell of the
-        # header is empty.
-        names = first[1:] if first[:1] == [""] else first
         numbers = [*map(str, range(len(first)))]
-        known = {*_ALIASES, *chain.from_iterable(_ALIASES.values())} & {*names}
-        is_header = len(names) > 1 and (names == numbers[: len(names)] or len(known) > 1)
-        if labels is not None and self._label in numbers[: len(second)]:
-            cells = [row[int(self._label)].strip() for row in (first, second)]
-            is_known = [labels.accepts(cell) or cell in NO_LABEL for cell in cells]
-            is_header |= is_known == [False, True]
-        if is_header:
-            raise UserError(
-                f"the first row of {path} is a header, but columns are numbered. Remove the "
-                f"header, or pass names of columns. Received: {listed(first)}"
-            )
+        # pandas numbers columns without names, but not its index.
+        if len(first) > 1 and first == ["", *numbers[:-1]]:
+            problem = "is a header whose numbers are not positions. Remove the index and the header"
+            raise UserError(f"the first row of {path} {problem}. Received: {listed(first)}")
         return False, numbers
+
+    def _skip_header(self, rows: Rows, labels: Labels | None) -> None:
+        """Skips a first row with several usual names, or with a label that seems to be a name."""
+        rows.rows = iter(found := [*rows.rows])
+        first, *others = (row.value for _, row, _ in found)
+        cells = (row.get(self._label, "").split(LABEL_SEPARATOR) for row in (first, *others))
+        label, *parts = ({*map(str.strip, names)} - {*NO_LABEL} for names in cells)
+        counts = Counter(chain.from_iterable(parts))
+        if labels is None:  # If other labels occur only once, too, it may be a label.
+            is_name = 1 not in counts.values() and all(decimal_number(n) is None for n in label)
+        else:
+            is_name = not any(map(labels.accepts, label))
+        usual = {*_ALIASES, *chain.from_iterable(_ALIASES.values())}
+        if (
+            (label and counts and is_name and label.isdisjoint(counts))
+            or len(usual & {cell.strip().lower() for cell in first.values()}) > 1
+            or [*first] == [*first.values()]
+        ):
+            next(rows.rows)
+            names = listed(first.values())
+            logging.warning("%s: the first row is a header, and skipped: %s", rows.path, names)
 
     def _fields(self, rows: Rows, split: str) -> dict[str, Field]:
         several = [] if self._multi_label else _several_names(self._label)
@@ -460,6 +476,7 @@ class CustomData:
                 (name, *_ALIASES.get(name, ())),
                 as_is if key == LABEL else _cell,
                 setting=f"{key}_column",
+                default="" if key == TEXT_B else None,  # as in CSV
             )
             for key, name in ((TEXT_A, self._text_a), (TEXT_B, text_b), (LABEL, label))
             if name
@@ -487,10 +504,11 @@ def _warn_of_lists(path: str, names: Sequence[str], multi_label: bool) -> None:
     lists = [name for name, found in zip(names, parts, strict=True) if is_list(name, found)]
     if lists:
         logging.warning(
-            "%s: each of these labels is a single label: %s. If they are lists, pass `multi_label` "
-            "and separate labels by %r, or use lists in JSON Lines",
+            "%s: each of these labels is a single label: %s. If they are lists, %swrite a%sb or "
+            "['a', 'b']",
             path,
             listed(lists),
+            "" if multi_label else "pass `multi_label` and ",
             LABEL_SEPARATOR,
         )
 

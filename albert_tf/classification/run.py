@@ -281,7 +281,7 @@ def write_predictions(
     `scores` are probabilities, float [N, K], or numbers of a regression, [N, 1].
     """
     numbers = [list(map(str, row)) for row in scores.astype(np.float32)]
-    rows = [_HEADER, *zip(guids, map(label_cell, predictions), strict=True)]
+    rows = [_HEADER, *zip(map(label_cell, guids), map(label_cell, predictions), strict=True)]
     tables = {"test_results.tsv": _table(numbers), "submit_results.tsv": _table(rows)}
     write_files({os.path.join(output_dir, name): text for name, text in tables.items()})
 

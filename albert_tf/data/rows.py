@@ -25,7 +25,7 @@ from absl import logging
 
 from albert_tf.data.errors import UserError
 from albert_tf.data.files import decode_utf8, encoding_error, file_exists, read_file
-from albert_tf.data.strict_json import JsonError, JsonValue, json_values, parse_json
+from albert_tf.data.strict_json import JsonError, JsonValue, json_values, listed, parse_json
 
 Cells = list[str]
 # Number from 1, or another location; values by column; and the error if the row is malformed.
@@ -248,7 +248,7 @@ def _json_rows(path: str, text: str, lists: Sequence[str], wanted: str) -> Rows:
     problem = None  # of the text as one JSON value
     try:
         first, *others = (value for _, value in islice(json_values(text, path), 2))
-        if not others and (table := rows_of(first, lists)) is not None:
+        if not others and (table := rows_of(first, lists, path)) is not None:
             kind, unit, found = "JSON", "row", [*enumerate(table, start=1)]
         elif not others and isinstance(first, dict):
             found = [(1, first)]
@@ -327,6 +327,8 @@ def literal(value: JsonValue) -> JsonValue:
     if not _NO_COMMA.search(cell):
         with suppress(ValueError, SyntaxError, MemoryError, RecursionError):
             cell = ast.literal_eval(_ARRAY.sub(r"\1", cell))
+    if isinstance(cell, tuple | set):
+        cell = sorted(cell, key=repr) if isinstance(cell, set) else [*cell]
     return JsonValue(cell, value.where, value.keys)
 
 
@@ -341,7 +343,7 @@ def parse_row(path: str, line: str, number: int, wanted: str) -> dict[str, Any] 
         return UserError(f"{error} Expected: {wanted}.")
 
 
-def rows_of(value: Any, lists: Sequence[str] = ()) -> list[dict[str, Any]] | None:
+def rows_of(value: Any, lists: Sequence[str] = (), path: str = "") -> list[dict[str, Any]] | None:
     """Returns the rows of a table in one JSON value, or `None`.
 
     A table is a list of objects, or an object with a list per column, or an object written by
@@ -353,7 +355,13 @@ def rows_of(value: Any, lists: Sequence[str] = ()) -> list[dict[str, Any]] | Non
         return None
     match value:
         case {"columns": [*columns], "data": [*data]} if _are(list, data):
-            value = [dict(zip(map(str, columns), row, strict=False)) for row in data]
+            names = [*map(str, columns)]
+            if {*map(len, [{*names}, *data])} != {len(names)}:
+                rule = (
+                    '"columns" must be different, and every row of "data" must have a cell of each'
+                )
+                raise UserError(f"{path or 'A table'}: {rule}. Received: {listed(columns)}")
+            value = [dict(zip(names, row, strict=True)) for row in data]
         case {"data": [*data]}:
             value = data
         case {} if _are(list, parts) and len({*map(len, parts)}) == 1:

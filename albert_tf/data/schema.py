@@ -48,14 +48,17 @@ class Field:
 
     names: Sequence[str]  # in this package, then in other data sets
     read: Callable[[JsonValue], Any] = text  # raises ValueError if a value is malformed
-    is_required: bool = True  # missing values of other fields are `None`
+    is_required: bool = True  # whether the column must exist, and have values without `default`
     setting: str = ""  # argument that selects the column; several of the names are an error
     is_pattern: bool = False  # the name is a regular expression for one or several columns
+    default: Any = None  # value of rows without one
 
     def find(self, columns: Sequence[str]) -> list[str]:
         """Returns the columns of a file that this field reads, in the order of the names."""
         if self.is_pattern:
-            return sorted(name for name in columns if re.fullmatch(self.names[0], name))
+            return sorted(
+                name for name in columns if re.fullmatch(self.names[0], name, re.IGNORECASE)
+            )
         found: list[str] = []
         for name in self.names:
             exact = [column for column in columns if column == name]
@@ -80,9 +83,9 @@ class Field:
         value = find_value(row, columns)
         if value is not None:
             return self.read(value)
-        if self.is_required and self.read is not as_is:
+        if self.is_required and self.default is None and self.read is not as_is:
             raise UserError(f"{row.where} has no {columns[0]!r} (no such key, or null).")
-        return None
+        return self.default
 
 
 @dataclass(frozen=True)
@@ -216,9 +219,9 @@ class Schema(Generic[E]):
 
 
 def _known(row: JsonValue, found: Found) -> dict[str, Any]:
-    """Returns the texts in a malformed row, "" for other values."""
+    """Returns the texts and numbers in a malformed row, "" for other values."""
     cells = {name: row.value.get(columns[0]) for name, (_, columns) in found.items() if columns}
-    return {name: cell if isinstance(cell, str) else "" for name, cell in cells.items()}
+    return {n: str(cell) if isinstance(cell, str | int) else "" for n, cell in cells.items()}
 
 
 def log_counts(

@@ -36,17 +36,17 @@ def test_resumed_runs_keep_earlier_blocks(tmp_path):
 @pytest.mark.parametrize(
     ("scores", "names", "numbers", "submitted"),
     [
-        ([[0.1], [-2e-7]], ["0.1", "-2e-07"], "0.1\n-2e-07\n", "0\t0.1\nx\t-2e-07\n"),
+        ([[0.1], [-2e-7]], ["0.1", "-2e-07"], "0.1\n-2e-07\n", "0\t0.1\nx\\ty\t-2e-07\n"),
         (
             [[0.25, 0.75], [0.5, 0.5]],
             ["tab\there", "two\nlines"],
             "0.25\t0.75\n0.5\t0.5\n",
-            "0\ttab\\there\nx\ttwo\\nlines\n",
+            "0\ttab\\there\nx\\ty\ttwo\\nlines\n",
         ),
     ],
 )
 def test_predictions_are_written_as_text(tmp_path, scores, names, numbers, submitted):
-    write_predictions(str(tmp_path), ["0", "x"], np.array(scores), names)
+    write_predictions(str(tmp_path), ["0", "x\ty"], np.array(scores), names)
     assert (tmp_path / "test_results.tsv").read_text() == numbers
     assert (tmp_path / "submit_results.tsv").read_text() == f"index\tprediction\n{submitted}"
 

@@ -41,6 +41,8 @@ JSONL = """{"label": ["joy", "anger"], "text_a": "I"}
 {"label": null, "text_a": "we"}
 {"text_a": "they"}
 """
+# As pandas writes them.
+LISTS = "label,text_a\n\"['a, b', 'c']\",I\n[],you\n\"('c',)\",it\n[x,we\n"
 TOXIC = "text_a,toxic,insult\nI,1,0\nyou,False,TRUE\nit,0.0,1.0\nwe,,\nthey,-1,-1\n"
 TOXIC_JSONL = """{"text_a": "I", "insult": 0, "toxic": 1}
 {"text_a": "you", "toxic": false, "insult": true}
@@ -62,6 +64,10 @@ def columns(names: object, **settings):
         # An empty cell means no labels; rows with "-", null or without the key are skipped.
         ("a.csv", CSV, {}, ["anger", "joy", "so, so", ":", "joy|anger", "", "so, so|joy"]),
         ("a.jsonl", JSONL, {}, ["anger", "joy", "so, so", ":", "joy|anger", "", "so, so|joy"]),
+        *(
+            ("a.csv", LISTS, settings, ["[x", "a, b", "c", ":", "a, b|c", "", "c", "[x"])
+            for settings in ({}, {"labels": Labels(("[x", "a, b", "c"), True)})
+        ),
         ("a.csv", "label,text_a\nx,I\nx|x,you\n", {}, r"line 3 .*'x\|x'"),
         ("a.csv", "label,text_a\nx,I\n,you\n", {}, "`train_file` .*'x'"),
         ("a.jsonl", '{"label": ["x|y", "z"], "text_a": "I"}\n', {}, "line 1 .*list"),

@@ -92,6 +92,15 @@ def test_names_of_columns_are_texts(read):
     assert read("x.json", json.dumps(content)).columns == ["0", "b", "['c', 1]"]
 
 
+@pytest.mark.parametrize(
+    ("columns", "row"), [(["a", "a"], "xy"), ([1, "1"], "xy"), (["a", "b"], "x"), (["a"], "xy")]
+)
+def test_columns_of_pandas_have_different_names_and_a_cell_in_each_row(columns, row, read):
+    table = {"columns": columns, "data": [[*"xy"[: len(columns)]], [*row]]}
+    with pytest.raises(ValueError, match=r"x.json: \"columns\" .*: ('a'|1)"):
+        read("x.json", json.dumps(table))
+
+
 def test_inner_keys_are_columns(read):
     rows = read("x.jsonl", '{"a": {"b": 1, "c": 2}}\n{"d": 3}\n')
     assert rows.columns == ["a", "a.b", "a.c", "d"]
