@@ -89,6 +89,27 @@ def test_ids_are_the_same_in_every_script(script, is_cased):
     assert all(sum(i == tokenizer.unk_id for i in ids) <= 1 for ids in own)
 
 
+@pytest.mark.parametrize(
+    ("lines", "options", "forms"),
+    [
+        (["The king paid for bread"], {}, ["NFKD"]),
+        ([*SCRIPTS["bengali"], *SCRIPTS["tamil"]], {}, ["NFKD"]),
+        (["The \u09be king"], {}, ["NFKD"]),
+        (SCRIPTS["korean"], {}, ["NFKD", "NFC"]),
+        (["The king"], {"byte_fallback": True, "vocab_size": 600}, ["NFKD", "NFC"]),
+    ],
+)
+def test_openvino_supports_one_unicode_form(lines, options, forms):
+    tokenizer = train(lines, **options)
+    rules = writing.tokenizer_json(tokenizer)["normalizer"]["normalizers"]
+    assert [rule["type"] for rule in rules if rule["type"].startswith("NF")] == forms
+    parts = (unicodedata.normalize("NFD", character) for character in EVERYTHING[:0x12000])
+    every = [f"a {part}b" for part in parts if len(part) > 1]
+    check_same_ids(
+        tokenizer, [*every[::20], *(text for text in every if "\u0900" < text[2] < "\u1100")]
+    )
+
+
 LINES = [line for script in ("latin", "korean", "hindi", "greek") for line in SCRIPTS[script]]
 
 

@@ -197,7 +197,7 @@ def _sentencepiece(tokenizer: SentencePieceTokenizer, proto: Any) -> Rules:
     # Whether pieces belong to one word, and whether "▁" is nothing but the start of a word.
     is_split = WORD_START in scores and not any(WORD_START in p[1:] for p in [*scores, *symbols])
     is_usual = normalize(f"{WORD_START}a") == normalize("a") == f"{WORD_START}a"
-    normalizers = _clean(tokenizer, proto.normalizer_spec, normalize)
+    normalizers = _clean(tokenizer, proto, normalize)
     if is_split and is_usual and proto.normalizer_spec.remove_extra_whitespaces:
         pretokenizers = [_rule("WhitespaceSplit"), _metaspace("always")]
     else:
@@ -220,19 +220,40 @@ def _sentencepiece(tokenizer: SentencePieceTokenizer, proto: Any) -> Rules:
     }
 
 
-def _clean(tokenizer: SentencePieceTokenizer, spec: Any, normalize: Callable[[str], str]) -> list:
+def _clean(tokenizer: SentencePieceTokenizer, proto: Any, normalize: Callable[[str], str]) -> list:
     """Returns the normalizers of `clean_text`, then SentencePiece's own."""
     rules = [_replace(f"{_class(str.isspace)}+", " "), _STRIP]
     if not tokenizer.keep_accents:
         rules += [_rule("NFKD"), _replace(_class(unicodedata.combining), "")]
     if tokenizer.do_lower_case or "a" in normalize("A"):
         rules += _LOWERCASE
-    if spec.precompiled_charsmap:
+    if content := proto.normalizer_spec.precompiled_charsmap:
         if "\uac00" in normalize("\u1100\u1161"):  # composes Hangul
-            rules.append(_rule("NFKC" if tokenizer.keep_accents else "NFC"))
-        charsmap = base64.b64encode(spec.precompiled_charsmap).decode()
+            has_bytes = proto.trainer_spec.byte_fallback  # of every character
+            alphabet = {*"".join(tokenizer.tokens), *"\uac00" * has_bytes}
+            rules += [_rule("NFKC")] if tokenizer.keep_accents else _compose(alphabet)
+        charsmap = base64.b64encode(content).decode()
         rules.append(_rule("Precompiled", precompiled_charsmap=charsmap))
     return rules
+
+
+def _compose(alphabet: set[str]) -> list[Rules]:
+    """Returns what NFC does to texts without combining characters, for pieces of an alphabet.
+
+    OpenVINO supports no second form of Unicode, so NFC is only written for Hangul.
+    """
+    used = [(c, parts) for c, parts in _compositions() if not alphabet.isdisjoint(c + parts)]
+    is_hangul = any("\uac00" <= c <= "\ud7a3" for c, _ in used)
+    return [_rule("NFC")] if is_hangul else [_replace(parts, c) for c, parts in used]
+
+
+@cache
+def _compositions() -> list[tuple[str, str]]:
+    """Returns characters and the parts that NFC composes, without combining ones; longest first."""
+    pairs = ((c, unicodedata.normalize("NFD", c)) for c in map(chr, chain(*_CODES)))
+    pairs = ((c, parts) for c, parts in pairs if not any(map(unicodedata.combining, parts)))
+    found = (pair for pair in pairs if pair[1] != pair[0] == unicodedata.normalize("NFC", pair[1]))
+    return sorted(found, key=lambda pair: -len(pair[1]))
 
 
 def _mark_words(spec: Any) -> list[Rules]:
