@@ -24,6 +24,8 @@ from albert_tf.modeling.parameter_sharing import TRANSFORMER_SCOPE, block_runs, 
 OPSET, IR_VERSION = 20, 10
 INPUTS = ("input_ids", "attention_mask", "token_type_ids")
 NONE, FLOAT16, INT8 = "none", "float16", "int8"
+# Processors without VNNI add pairs of products, of up to 255 times this number, in 16 bits.
+_LARGEST_INTEGER = 64
 _FEWEST_COLUMNS = 16  # of a quantized matrix; smaller ones determine scores, and save no space
 
 Weights = dict[str, np.ndarray]  # by the original's names, float32
@@ -38,7 +40,8 @@ class Graph:
     * "none": float32;
     * "float16": stored in float16, and cast to float32 when the file is loaded;
     * "int8": signed, with one scale per column of a matrix or row of a table. Factors of these
-      matrices are quantized in each call, to unsigned 8 bits with one scale per tensor.
+      matrices are quantized in each call, to unsigned 8 bits with one scale per row, so that
+      results do not depend on the other rows of a batch.
     """
 
     def __init__(self, weights: Weights, quantization: str = NONE) -> None:
@@ -128,18 +131,23 @@ class Graph:
         return self.op(kinds[activation], x) if activation in kinds else x
 
     def _integer_matmul(self, x: str, integers: str, scale: str) -> str:
-        key = (x, INT8)
-        if key not in self._made:
-            self._made[key] = self.op("DynamicQuantizeLinear", x, outputs=3)
-        quantized, x_scale, zero_point = self._made[key]
-        product = self.op("MatMulInteger", quantized, integers, zero_point)
+        if (x, INT8) not in self._made:
+            largest = self.op("ReduceMax", self.op("Abs", x), self.constant([-1]))
+            largest = self.op("Max", largest, self.constant(1e-30, np.float32))
+            step = self.op("Div", largest, self.constant(127, np.float32))
+            # The cast truncates.
+            shifted = self.op("Add", self.op("Div", x, step), self.constant(128.5, np.float32))
+            self._made[x, INT8] = self.op("Cast", shifted, to=TensorProto.UINT8), step
+        quantized, step = self._made[x, INT8]
+        product = self.op("MatMulInteger", quantized, integers, self.constant(128, np.uint8))
         product = self.op("Cast", product, to=TensorProto.FLOAT)
-        return self.op("Mul", product, self.op("Mul", x_scale, scale))
+        # ONNX Runtime would fuse a product of both scales, and then scale the bias.
+        return self.op("Mul", self.op("Mul", product, step), scale)
 
     def _quantized(self, name: str, values: np.ndarray, axis: int) -> tuple[str, str]:
         """Returns integers and their scales: one per row if `axis` is 1, per column if it is 0."""
         largest = np.abs(values).max(axis, keepdims=axis == 1)
-        scale = np.where(largest > 0, largest / 127, 1).astype(np.float32)
+        scale = np.where(largest > 0, largest / _LARGEST_INTEGER, 1).astype(np.float32)
         integers = np.rint(values / scale).astype(np.int8)
         return self._store(f"{name}/int8", integers), self._store(f"{name}/scale", scale)
 

@@ -7,6 +7,7 @@ import onnx
 import onnxruntime
 import pytest
 import tensorflow as tf
+from onnx import TensorProto, helper, numpy_helper
 
 import albert_tf
 from albert_tf.modeling.encoder import AlbertEncoder
@@ -21,7 +22,7 @@ from albert_tf.modeling.models import (
 from albert_tf.modeling.original_names import original_names
 from albert_tf.serving import onnx_export
 from albert_tf.serving.onnx_export import OnnxExport, onnx_model, outputs_of
-from albert_tf.serving.onnx_graph import INPUTS
+from albert_tf.serving.onnx_graph import INPUTS, IR_VERSION, OPSET, Graph
 from tests.serving import batch
 from tests.small_model import small_config
 from tests.usual import usual
@@ -161,7 +162,7 @@ def test_weights_are_stored_once_in_their_type(quantization):
     if quantization == "int8":  # of each layer, and the masked-LM head
         kinds = [node.op_type for node in file.graph.node]
         assert kinds.count("MatMulInteger") == 4 * 2 + 4
-        assert kinds.count("DynamicQuantizeLinear") == 4 * 2 + 4
+        assert kinds.count("ReduceMax") == 4 * 2 + 4
 
 
 @pytest.mark.parametrize(
@@ -177,6 +178,44 @@ def test_quantized_models_are_near(tmp_path, quantization, least, most):
     cosine = (found * wanted).sum() / np.linalg.norm(found) / np.linalg.norm(wanted)
     assert least < cosine < most
     assert np.abs(found - wanted).max() > 1e-6  # the weights are rounded
+
+
+def test_int8_results_do_not_depend_on_other_rows_padding_and_order(tmp_path):
+    run, path = write(new_model(AlbertForPretraining), tmp_path, quantization="int8")
+    inputs = batch(5, 16)
+    lengths = inputs["input_mask"].sum(1)
+    orders = ([0, 1, 2, 3, 4], [4, 2, 0, 3, 1])
+    found = [run({name: values[order] for name, values in inputs.items()}) for order in orders]
+    for row, length in enumerate(lengths):
+        alone = run({name: values[row : row + 1, :length] for name, values in inputs.items()})
+        for order, outputs in zip(orders, found, strict=True):
+            place = order.index(row)
+            for name, index in (("logits", slice(length)), ("sop_logits", slice(None))):
+                values = outputs[name][place, index]
+                np.testing.assert_allclose(values, alone[name][0], atol=1e-3)
+    # So the sums of two products with 8-bit integers fit into 16 bits.
+    weights = [w for w in onnx.load(path).graph.initializer if w.data_type == TensorProto.INT8]
+    assert (
+        max(np.abs(numpy_helper.to_array(w).astype(int)).max() for w in weights) * 2 * 255 < 2**15
+    )
+
+
+def test_int8_products_have_a_scale_per_row():
+    """Also checks that the runtime does not scale the bias."""
+    random = np.random.default_rng(3)
+    weights = {"a/kernel": random.normal(size=(32, 16)), "a/bias": np.full(16, 10)}
+    graph = Graph({name: np.float32(values) for name, values in weights.items()}, "int8")
+    graph.op("Identity", graph.linear("x", "a"), name="y")
+    values = [helper.make_tensor_value_info(n, TensorProto.FLOAT, ["N", None]) for n in "xy"]
+    parts = (graph.nodes, "graph", values[:1], values[1:], [*graph.initializers.values()])
+    imports = [helper.make_opsetid("", OPSET)]
+    file = helper.make_model(
+        helper.make_graph(*parts), opset_imports=imports, ir_version=IR_VERSION
+    )
+    x = np.float32(random.normal(size=(4, 32)) * [[0], [0.01], [1], [100]])
+    found = onnxruntime.InferenceSession(file.SerializeToString()).run(None, {"x": x})[0]
+    errors = np.abs(found - (x @ weights["a/kernel"] + 10)).max(1)
+    np.testing.assert_array_less(errors, [1e-6, 3e-3, 0.3, 30])
 
 
 @pytest.mark.parametrize("quantization", ["none", "int8"])
