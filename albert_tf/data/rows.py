@@ -209,8 +209,7 @@ def _csv_lines(path: str, text: str) -> Iterator[tuple[int, Cells]]:
     try:
         separator, text = _separator(path, text)
         # Without `strict`, an unclosed quotation mark would hide the following rows.
-        # A StringIO would need four bytes per character.
-        file = io.TextIOWrapper(io.BytesIO(text.encode()), "utf-8", newline="")
+        file = io.TextIOWrapper(io.BytesIO(text.encode()), "utf-8", newline="")  # half a StringIO
         reader = csv.reader(file, delimiter=separator, strict=True, skipinitialspace=True)
         for cells in reader:
             rows.append((line, cells))

@@ -81,6 +81,7 @@ def _host_and_port(address: str) -> tuple[str, int]:
     return found[1] or found[2], int(found[3])
 
 
+@cache
 def connect_workers(cluster: Cluster) -> None:
     """Waits until all workers have started, because signals cannot interrupt TensorFlow's wait.
 
