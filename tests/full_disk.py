@@ -2,7 +2,7 @@
 
 import os
 import resource
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import pytest
@@ -19,19 +19,31 @@ def file_size_limit(size: int) -> Iterator[None]:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
 
-def record_writes(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, int]]:
-    """Returns a list to which "fsync", "replace" and "remove" are added, each with its inode."""
-    events = []
+CHANGES = ("fsync", "replace", "remove", "link", "unlink", "rmdir")
 
-    def recorded(name):
+
+def before_changes(
+    monkeypatch: pytest.MonkeyPatch, act: Callable[[str, int], None], names=CHANGES
+) -> None:
+    """Calls `act` with the name of a function of `os` and an inode before each change."""
+
+    def watched(name):
         change = getattr(os, name)
 
-        def call(path, *args):
-            events.append((name, os.stat(path).st_ino))
-            return change(path, *args)
+        def call(path, *args, **kwargs):
+            act(name, os.stat(path, dir_fd=kwargs.get("dir_fd")).st_ino)
+            return change(path, *args, **kwargs)
 
         return call
 
-    for name in ("fsync", "replace", "remove"):
-        monkeypatch.setattr(os, name, recorded(name))
+    for name in names:
+        monkeypatch.setattr(os, name, watched(name))
+
+
+def record_writes(
+    monkeypatch: pytest.MonkeyPatch, names=("fsync", "replace", "remove")
+) -> list[tuple[str, int]]:
+    """Returns a list to which the changes are added, each with its inode."""
+    events = []
+    before_changes(monkeypatch, lambda *event: events.append(event), names)
     return events

@@ -28,6 +28,7 @@ from albert_tf.data.files import (
     advice_on,
     file_exists,
     file_size,
+    finish,
     is_remote,
     open_binary,
     reason_of,
@@ -100,7 +101,7 @@ def _unpacked(path: str, directory: str) -> str:
     try:
         with temporary_folder(directory) as temporary:
             extract(path, temporary)
-            os.rename(temporary, directory)
+            finish(temporary, directory)
     except OSError:  # another process may have unpacked the same file
         if not os.path.isdir(directory):
             raise

@@ -32,6 +32,8 @@ from albert_tf.data.arguments import as_path
 from albert_tf.data.errors import UserError, visible, without_secrets
 from albert_tf.data.files import (
     check_checkpoint_path,
+    existing_path,
+    finish,
     is_remote,
     raise_write_errors,
     real_name,
@@ -228,6 +230,7 @@ def check_target(output_dir: str, has_checkpoint: bool = True, advice: str = "")
     """
     if has_checkpoint:
         check_checkpoint_path(output_dir)
+    output_dir = existing_path(output_dir)
     exists = tf.io.gfile.exists(output_dir)
     if exists and (not tf.io.gfile.isdir(output_dir) or tf.io.gfile.listdir(output_dir)):
         raise UserError(f"{output_dir} already exists. Use a new or empty directory{advice}.")
@@ -237,7 +240,7 @@ def check_target(output_dir: str, has_checkpoint: bool = True, advice: str = "")
 
 
 @contextmanager
-def new_directory(output_dir: str) -> Iterator[str]:
+def new_directory(output_dir: str, *, overwrite: bool = False) -> Iterator[str]:
     """Context manager for a temporary directory, which becomes `output_dir` at the end.
 
     A local directory is renamed; its files are copied to a remote directory. If the block raises an
@@ -256,7 +259,7 @@ def new_directory(output_dir: str) -> Iterator[str]:
     else:
         with temporary_folder(output_dir) as made:
             yield made
-            os.replace(made, target)
+            finish(made, target, overwrite=overwrite)
 
 
 def export_weights(model: str, export_path: str, *, dry_run: bool = False) -> list[str]:

@@ -2,7 +2,6 @@
 
 import dataclasses
 import os
-import shutil
 
 import keras
 import numpy as np
@@ -16,7 +15,7 @@ from albert_tf.checkpoints.stored_heads import head_of
 from albert_tf.checkpoints.stored_model import StoredModel
 from albert_tf.checkpoints.stored_task import StoredTask
 from albert_tf.data.arguments import as_path, check_choice, check_whole_number
-from albert_tf.data.files import random_name
+from albert_tf.data.files import existing_path, random_name, real_name
 from albert_tf.data.sequences import check_room
 from albert_tf.modeling.base import ConfiguredModel
 from albert_tf.modeling.models import AlbertForClassification
@@ -83,10 +82,9 @@ def save(
         max_seq_length = int(max_seq_length)  # JSON does not support NumPy's numbers
     task = _task_to_store(model, max_seq_length, pairs)
     writer = writer_of(format)
-    target = directory
-    if overwrite and os.path.isdir(directory):
-        target = random_name(os.path.abspath(directory))
-    check_target(target, advice=", or pass overwrite=True")
+    is_replaced = overwrite and os.path.isdir(existing_path(directory))
+    new = random_name(real_name(directory)) if is_replaced else directory
+    check_target(new, advice=", or pass overwrite=True")
     lower_case = bool(config.extra.get(LOWER_CASE_KEY, True))
     stored = StoredModel.in_memory(
         config,
@@ -97,13 +95,8 @@ def save(
     )
     if omitted := writer.unsupported_weights(stored):
         logging.warning("%s does not support %s", format, ", ".join(omitted))
-    with new_directory(target) as made:
+    with new_directory(directory, overwrite=overwrite) as made:
         writer.write(made, stored)
-    if target != directory:
-        former = f"{target}.former"
-        os.rename(directory, former)
-        os.rename(target, directory)
-        shutil.rmtree(former)
 
 
 def _task_to_store(

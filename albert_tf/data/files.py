@@ -19,7 +19,7 @@ import shutil
 import stat
 import sys
 import uuid
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from typing import IO, Any
 
@@ -183,6 +183,57 @@ def _temporary(path: str, *, is_folder: bool, is_shared: bool = False) -> Iterat
             os.close(lock)
 
 
+def finish(made: str, path: str, endings: Sequence[str] = ("",), overwrite: bool = False) -> None:
+    """Renames a `temporary_folder`, or files in it (`made` + ending), once they are on disk.
+
+    At every moment, also after a power cut, `existing_path(path, endings[-1])` is complete: files
+    count only with the last one. Unless `overwrite`, `path` must be new or an empty directory.
+    """
+    target = real_name(path)
+    former, folder = replaced_name(target), os.path.dirname(target)
+    with raise_write_errors(path):
+        for inner, _, names in os.walk(made if os.path.isdir(made) else os.path.dirname(made)):
+            for name in (*names, ""):
+                sync(os.path.join(inner, name))
+        if overwrite and os.path.exists(target + endings[-1]):
+            remove_folder(former)
+            for ending in reversed(endings):
+                remove(former + ending)
+            if os.path.isdir(target):
+                rename(target, former)
+            with suppress(OSError):  # a damaged checkpoint, or a file system without hard links
+                for ending in endings:
+                    os.link(target + ending, former + ending)
+        try:
+            sync(folder)
+            for ending in endings[1:]:
+                remove(target + ending)
+            for ending in endings:
+                rename(made + ending, target + ending)
+                sync(folder)
+        except BaseException:
+            for ending in endings:
+                with suppress(*_system_errors()):
+                    rename(former + ending, target + ending)
+            raise
+        if os.path.isdir(former):
+            rename(former, made)  # which is removed as a leftover if this process is killed
+        for ending in reversed(endings):
+            remove(former + ending)
+
+
+def replaced_name(path: str) -> str:
+    """Returns the name of a file or directory while it is replaced."""
+    return os.path.join(os.path.dirname(path), f".{os.path.basename(path)}.replaced")
+
+
+def existing_path(path: str, ending: str = "") -> str:
+    """Returns the path, or its `replaced_name` if a process was killed while it replaced files."""
+    former = path if is_remote(path) or "\0" in path else replaced_name(real_name(path))
+    is_replaced = os.path.exists(former + ending) and not os.path.exists(path + ending)
+    return former if is_replaced else path
+
+
 class _Output(io.RawIOBase):
     """A local or remote file. Its errors contain the final path."""
 
@@ -210,7 +261,7 @@ class _Output(io.RawIOBase):
 def sync(path: str) -> None:
     """Writes a local file or directory to the disk, if it is readable and this is supported."""
     if not is_remote(path):
-        with suppress(PermissionError):
+        with suppress(PermissionError, FileNotFoundError):
             descriptor = os.open(path, os.O_RDONLY)
             try:
                 os.fsync(descriptor)
@@ -477,7 +528,8 @@ def why_not_writable(folder: str) -> OSError | None:
         scheme = folder.partition("://")[0]
         is_known = scheme in _gfile().get_registered_schemes()
         return None if is_known else OSError(f"TensorFlow does not support {scheme}:// paths")
-    existing = _existing_folder(folder)
+    missing = missing_folders(folder)
+    existing = os.path.dirname(missing[-1]) if missing else os.path.abspath(folder)
     if not os.path.isdir(existing):  # a file or a dangling link
         return _system_error(errno.ENOTDIR, existing)
     if os.access(existing, os.W_OK | os.X_OK):
@@ -497,12 +549,6 @@ def missing_folders(path: str) -> list[str]:
         missing.append(path)
         path = os.path.dirname(path)
     return missing
-
-
-def _existing_folder(path: str) -> str:
-    """Returns the path if it exists, otherwise its nearest existing parent."""
-    missing = missing_folders(path)
-    return os.path.dirname(missing[-1]) if missing else os.path.abspath(path)
 
 
 def decode_utf8(data: bytes, where: str, *, line: int = 1) -> str:

@@ -25,7 +25,7 @@ from absl import logging
 from albert_tf.checkpoints.facts import Meeting, settle, stated
 from albert_tf.checkpoints.model_directory import CONFIG_FILE
 from albert_tf.checkpoints.signatures import DEFAULT_SIGNATURE
-from albert_tf.data.files import folder_names, temporary_folder, write_file
+from albert_tf.data.files import finish, folder_names, temporary_folder, write_file
 from albert_tf.data.tfrecord import frame_records, proto_field
 from albert_tf.labels import Labels
 from albert_tf.modeling.models import EncoderAndHead
@@ -153,7 +153,7 @@ def write_saved_model(
         for name, text in {CONFIG_FILE: config, **(extra_files or {})}.items():
             write_file(os.path.join(temporary, _EXTRA_FOLDER, name), text)
         path = os.path.join(export_dir, next_version(export_dir))
-        tf.io.gfile.rename(temporary, path)
+        finish(temporary, path)
     logging.info("Exported the model to %s", path)
     return path
 

@@ -21,7 +21,7 @@ from albert_tf.checkpoints.model_directory import (
     compare_config_next_to,
     read_run_config,
 )
-from albert_tf.data.files import read_utf8, write_file
+from albert_tf.data.files import read_utf8, sync, write_file
 from albert_tf.data.parallel import progress_bar
 from albert_tf.modeling.losses import means
 from albert_tf.modeling.ops import Ops
@@ -246,6 +246,7 @@ class BestCheckpoint:
 
     def update_if_better(self, step: int, results: Mapping[str, float], model: keras.Model) -> bool:
         """Saves the weights if `is_better`. Returns whether they were saved."""
+        sync(os.path.join(self.directory.path, METRICS_FILE))
         self.last_step = step
         is_best = self.is_better(step, results)
         if is_best:
@@ -310,15 +311,14 @@ def scored_result(
         logging.info("Best checkpoint: step %d, %s=%.4f", best.step, best.metric, best.value)
     if not best.is_comparable:
         return JobResult(output_dir, best.step if best.step >= 0 else None, history=history)
-    evaluated = {record["step"]: record for record in reported if record["phase"] == "eval"}
-    chosen = next((r for r in history if (r["phase"], r["step"]) == ("eval", best.step)), None)
-    chosen = chosen or best_of(evaluated.values(), best.metric)
-    if chosen is not None:
-        scores = {name: value for name, value in chosen.items() if isinstance(value, float)}
-        return JobResult(output_dir, chosen["step"], scores, history=history)
-    if best.step >= 0:
-        return JobResult(output_dir, best.step, {best.metric: best.value}, history=history)
-    return JobResult(output_dir, history=history)
+    evaluated = (record for record in reported if record["phase"] == "eval")
+    known: Record = {"step": best.step, best.metric: best.value}  # if the run lost the record
+    of_best = (r for r in history if (r["phase"], r["step"]) == ("eval", best.step))
+    chosen = next(of_best, known) if best.step >= 0 else best_of(evaluated, best.metric)
+    if chosen is None:
+        return JobResult(output_dir, history=history)
+    scores = {name: value for name, value in chosen.items() if isinstance(value, float)}
+    return JobResult(output_dir, chosen["step"], scores, history=history)
 
 
 def should_stop_early(history: Sequence[Record], best: BestCheckpoint, patience: int) -> bool:

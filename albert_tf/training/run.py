@@ -123,6 +123,7 @@ def evaluate_checkpoints(
             write_evaluation(run.settings.output_dir, evaluation)
         log.evaluation(step, results)
         run.record(step, results, best, keeps_best=keeps_best)
+    best.step = best.step if keeps_best else -1  # may not be among the evaluated ones
     return scored_result(best, log.reported, log.reported)
 
 

@@ -39,6 +39,7 @@ from albert_tf.checkpoints.stored_model import GLOBAL_STEP, READ_ERRORS
 from albert_tf.data.errors import UserError
 from albert_tf.data.files import (
     advice_on,
+    existing_path,
     folder_names,
     open_binary,
     reason_of,
@@ -49,6 +50,7 @@ from albert_tf.data.files import (
 )
 from albert_tf.data.strict_json import JsonValue, read_json
 from albert_tf.modeling.original_names import original_names
+from albert_tf.training.run_records import METRICS_FILE
 
 CHOICES = ("all", "best", "newest")  # names of checkpoints; any other value is a path
 _POLL_SECONDS = 2.0
@@ -88,7 +90,7 @@ class TrainingDirectory:
 
     def best(self) -> str | None:
         """Returns the prefix of the best checkpoint, or `None`."""
-        prefix = os.path.join(self.path, BEST)
+        prefix = existing_path(os.path.join(self.path, BEST), ".index")
         return prefix if tf.io.gfile.exists(prefix + ".index") else None
 
     def _prefix(self, step: int) -> str:
@@ -132,6 +134,7 @@ class TrainingDirectory:
                 self._write_description(step, 0, {**input_description, _STATES: known})
             variables = {**original_names(model), **slot_variables(model, optimizer)}
             write_checkpoint(prefix, variables, step)
+            sync(os.path.join(self.path, METRICS_FILE))
             kept = [p for p in self.checkpoints() if p != prefix] + [prefix]
             if self.keep_checkpoint_max:
                 kept = kept[-self.keep_checkpoint_max :]

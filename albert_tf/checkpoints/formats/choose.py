@@ -8,6 +8,7 @@ from functools import cache, partial
 from typing import Protocol, cast
 
 import tensorflow as tf
+from absl import logging
 
 from albert_tf.checkpoints.archives import is_indirect, local_directory
 from albert_tf.checkpoints.downloads import check_cached_file
@@ -17,7 +18,7 @@ from albert_tf.checkpoints.model_directory import CONFIG_FILE, stored_rules
 from albert_tf.checkpoints.stored_model import StoredModel, Weights
 from albert_tf.checkpoints.stored_task import StoredTask
 from albert_tf.data.errors import UserError, without_secrets
-from albert_tf.data.files import folder_names
+from albert_tf.data.files import existing_path, folder_names
 
 ORIGINAL = "original"
 
@@ -84,7 +85,10 @@ def _locate(path: str) -> tuple[str, str, str | None]:
 
     The returned path is a directory, a `.keras` file, or the prefix of an original checkpoint.
     """
-    found = local_directory(path) if is_indirect(path) else path
+    found = existing_path(path)
+    if found != path:
+        logging.warning("%s is used: a process was killed while it replaced %s", found, path)
+    found = local_directory(found) if is_indirect(found) else found
     directory = found if os.path.isdir(found) else os.path.dirname(found)
     for name in folder_names(directory) if os.path.isdir(directory) else ():
         check_cached_file(os.path.join(directory, name))

@@ -37,12 +37,11 @@ from albert_tf.checkpoints.stored_model import (
 )
 from albert_tf.checkpoints.stored_task import StoredTask
 from albert_tf.data.files import (
+    existing_path,
+    finish,
     folder_names,
     is_pattern_to_tensorflow,
     reason_of,
-    remove,
-    rename,
-    sync,
     temporary_folder,
     write_file,
 )
@@ -63,7 +62,7 @@ def find_checkpoint(path: str) -> str:
     In a directory this is `model.ckpt-best`, otherwise the newest checkpoint according to the file
     `checkpoint`, otherwise the only checkpoint. Raises `LoadError` if there is no such checkpoint.
     """
-    prefix = re.sub(r"\.(index|meta|data-\d+-of-\d+)$", "", path)
+    prefix = existing_path(re.sub(r"\.(index|meta|data-\d+-of-\d+)$", "", path), ".index")
     if tf.io.gfile.exists(prefix + ".index"):
         return prefix
     if not tf.io.gfile.isdir(path):
@@ -72,8 +71,9 @@ def find_checkpoint(path: str) -> str:
             f"{next_step(path) if tf.io.gfile.exists(path) else suggestion(path)}"
         )
     for name in (BEST, named_checkpoint(path)):
-        if name and tf.io.gfile.exists(os.path.join(path, name) + ".index"):
-            return os.path.join(path, name)
+        there = existing_path(os.path.join(path, name or BEST), ".index")
+        if tf.io.gfile.exists(f"{there}.index"):
+            return there
     found = prefixes_in(path)
     if not found:
         names = folder_names(path)
@@ -112,7 +112,7 @@ def prefixes_in(directory: str) -> list[str]:
     return sorted(
         os.path.join(directory, name.removesuffix(".index"))
         for name in folder_names(directory)
-        if name.endswith(".index")
+        if name.endswith(".index") and not name.startswith(".")
     )
 
 
@@ -187,13 +187,8 @@ def new_checkpoint(prefix: str) -> Iterator[str]:
     with temporary_folder(prefix) as folder:
         temporary = os.path.join(folder, os.path.basename(prefix))
         yield temporary
-        for suffix in (DATA_SUFFIX, ".index"):
-            sync(temporary + suffix)
         # Without an index, readers ignore a data file.
-        for suffix in (".index", DATA_SUFFIX):
-            remove(prefix + suffix)
-        for suffix in (DATA_SUFFIX, ".index"):
-            rename(temporary + suffix, prefix + suffix)
+        finish(temporary, prefix, (DATA_SUFFIX, ".index"), overwrite=True)
 
 
 def name_newest(directory: str, names: list[str]) -> None:

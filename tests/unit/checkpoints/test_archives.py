@@ -12,7 +12,7 @@ from albert_tf.checkpoints import archives
 from albert_tf.checkpoints.archives import local_directory
 from albert_tf.checkpoints.errors import LoadError
 from albert_tf.checkpoints.formats.choose import open_model
-from tests.full_disk import file_size_limit
+from tests.full_disk import file_size_limit, record_writes
 
 
 @pytest.fixture(autouse=True)
@@ -167,6 +167,15 @@ def test_damaged_archives_are_rejected(released, cache, damage):
         local_directory(released)
     assert "\n" not in str(raised.value)
     assert list((cache / "unpacked").iterdir()) == []
+
+
+def test_files_are_on_disk_before_an_archive_counts_as_unpacked(released, cache, monkeypatch):
+    events = record_writes(monkeypatch)
+    directory = Path(local_directory(released))
+    (unpacked,) = (cache / "unpacked").iterdir()
+    renamed = events.index(("replace", unpacked.stat().st_ino))
+    for file in directory.iterdir():
+        assert ("fsync", file.stat().st_ino) in events[:renamed]
 
 
 def test_full_disk_is_reported(released, cache):

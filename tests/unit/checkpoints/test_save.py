@@ -1,6 +1,7 @@
 """Tests for `save` and `load` of classes: stored heads, new heads, and errors."""
 
 import logging
+import os
 from functools import cache
 
 import keras
@@ -93,6 +94,31 @@ def test_new_heads_are_logged(tmp_path, caplog):
         logged = [r for r in caplog.records if "random until they are trained" in r.message]
         assert len(logged) == (name != "encoder")
         assert model.trained_task is None
+
+
+def test_model_of_a_killed_replacement_is_found(tmp_path, caplog):
+    """A process was killed after it had renamed the former directory."""
+    directory, model = tmp_path / "model", make("encoder")
+    model_files = set()
+    for overwrite in (False, True, True):  # the last one finishes the work of the killed process
+        albert_tf.save(model, directory, overwrite=overwrite)
+        assert [path.name for path in tmp_path.iterdir()] == ["model"]
+        model_files = model_files or {*os.listdir(directory)}
+        assert {*os.listdir(directory)} == model_files
+        directory.rename(tmp_path / ".model.replaced")
+        same_outputs(albert_tf.load(directory), model, "encoder")
+        assert f"{tmp_path}/.model.replaced is used" in caplog.text
+    with pytest.raises(ValueError, match=r"\.model\.replaced already exists"):
+        albert_tf.save(model, directory)
+
+
+def test_directory_behind_a_link_is_replaced(tmp_path):
+    link = tmp_path / "link"
+    link.symlink_to("model")
+    for overwrite in (False, True):
+        albert_tf.save(make("encoder"), link, overwrite=overwrite)
+        assert link.is_symlink()
+        assert {path.name for path in tmp_path.iterdir()} == {"link", "model"}
 
 
 def test_other_labels_need_a_new_head(tmp_path):

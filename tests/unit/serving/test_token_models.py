@@ -26,7 +26,7 @@ from albert_tf.modeling.original_names import original_names
 from albert_tf.multiple_choice.export import export_choice
 from albert_tf.squad.export import export_spans
 from albert_tf.training.strategies import create_strategy
-from tests.full_disk import file_size_limit
+from tests.full_disk import file_size_limit, record_writes
 from tests.killed_writer import Writer
 from tests.serving import batch, serialized
 from tests.small_model import dropping_config
@@ -198,6 +198,15 @@ def test_exports_are_float32(tmp_path, precision, strategy, atol):
     types = {value.type for node in nodes for value in node.attr.values()}
     assert tf.float32.as_datatype_enum in types
     assert tf.bfloat16.as_datatype_enum not in types
+
+
+def test_exports_are_on_disk_before_they_are_visible(tmp_path, monkeypatch):
+    events = record_writes(monkeypatch)
+    path = Path(export_classifier(new_model("number", layers=1), NUMBER, str(tmp_path), LENGTH))
+    renamed = events.index(("replace", path.stat().st_ino))
+    for file in path.rglob("*"):
+        assert ("fsync", file.stat().st_ino) in events[:renamed]
+    assert events[renamed + 1] == ("fsync", tmp_path.stat().st_ino)
 
 
 def test_failed_exports_leave_nothing(tmp_path):

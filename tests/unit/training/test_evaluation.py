@@ -21,6 +21,7 @@ from albert_tf.training.interruption import Interruption, TrainingInterrupted
 from albert_tf.training.run_records import new_record, to_line, write_evaluation
 from albert_tf.training.strategies import create_strategy
 from albert_tf.training.training_directory import TrainingDirectory
+from tests.full_disk import record_writes
 from tests.small_model import ONE_BLOCK, small_config
 from tests.small_records import pretraining_columns, write_records
 from tests.small_training import make_task
@@ -53,7 +54,7 @@ def evaluated(step, accuracy):
         (5, [evaluated(5, 0.1), evaluated(10, 0.2)], None, (5, 0.1)),
         # Only the score of the best checkpoint is known.
         (5, [evaluated(10, 0.4)], [], (5, 0.75)),
-        (5, [evaluated(10, 0.1), evaluated(15, 0.2)], None, (15, 0.2)),
+        (5, [evaluated(10, 0.1), evaluated(15, 0.2)], None, (5, 0.75)),
         # Earlier calls may have evaluated other data.
         (-1, [evaluated(5, 0.5), evaluated(10, 0.1)], [evaluated(10, 0.1)], (10, 0.1)),
         (-1, [evaluated(5, math.nan), evaluated(10, 0.1)], None, (10, 0.1)),
@@ -100,6 +101,18 @@ class TestBestCheckpoint:
         again = BestCheckpoint(directory, "accuracy")
         assert (again.last_step, again.step, again.value) == (15, 30, 0.5)
         assert stored_step(directory) == 30
+
+    def test_scores_are_on_disk_before_the_step_counts_as_evaluated(
+        self, directory, model, tmp_path, monkeypatch
+    ):
+        best, metrics = BestCheckpoint(directory, "accuracy"), tmp_path / "metrics.jsonl"
+        metrics.touch()
+        for accuracy in (0.5, 0.25):  # also if no checkpoint is written
+            with monkeypatch.context() as patch:
+                events = record_writes(patch)
+                best.update_if_better(5, {"accuracy": accuracy}, model)
+            replaced = events.index(("replace", (tmp_path / "best_trial.txt").stat().st_ino))
+            assert ("fsync", metrics.stat().st_ino) in events[:replaced]
 
     def test_later_step_is_better_if_the_best_loss_is_unknown(self, directory, model):
         for step in (5, 10):

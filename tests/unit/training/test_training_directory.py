@@ -12,7 +12,7 @@ import pytest
 import tensorflow as tf
 
 from albert_tf.checkpoints.errors import DamagedError, LoadError, SaveError
-from albert_tf.checkpoints.formats.original import DATA_SUFFIX
+from albert_tf.checkpoints.formats.original import DATA_SUFFIX, find_checkpoint
 from albert_tf.modeling.models import AlbertForPretraining
 from albert_tf.modeling.original_names import original_names
 from albert_tf.training.optimization import Lamb
@@ -145,6 +145,18 @@ class TestSaving:
         assert reader.get_tensor("global_step") == 9
         assert reader.get_tensor("bert/pooler/dense/bias")[0] == 9.0
         assert not any("adam" in name for name in reader.get_variable_to_shape_map())
+
+    def test_replaced_best_checkpoint_of_a_killed_process_is_found(self, directory):
+        state = State()
+        directory.save_best(4, state.advance_to(4).model)
+        for suffix in (".index", DATA_SUFFIX):
+            prefix = f"{directory.path}/model.ckpt-best"
+            os.rename(prefix + suffix, f"{directory.path}/.model.ckpt-best.replaced{suffix}")
+        for found in (directory.best(), find_checkpoint(directory.path)):
+            assert tf.train.load_checkpoint(found).get_tensor("global_step") == 4
+        directory.save_best(9, state.model)
+        assert tf.train.load_checkpoint(directory.best()).get_tensor("global_step") == 9
+        assert len(os.listdir(directory.path)) == 2
 
 
 class _Killed(BaseException):
@@ -368,6 +380,8 @@ class TestWorkers:
 def test_checkpoints_are_on_disk_before_older_ones_are_removed(directory, two, monkeypatch):
     old = {os.stat(path).st_ino for path in pathlib.Path(directory.path).rglob("*4.*")}
     assert len(old) == 5
+    metrics = pathlib.Path(directory.path, "metrics.jsonl")
+    metrics.touch()
     events = record_writes(monkeypatch)
     two.save(directory)
     saved = events[: min(events.index(("remove", number)) for number in old)]
@@ -376,6 +390,8 @@ def test_checkpoints_are_on_disk_before_older_ones_are_removed(directory, two, m
         assert name != "replace" or ("fsync", number) in saved[:index]
     for folder in (directory.path, f"{directory.path}/train_state"):
         assert ("fsync", os.stat(folder).st_ino) in saved
+    committed = saved.index(("replace", os.stat(f"{directory.path}/checkpoint").st_ino))
+    assert ("fsync", metrics.stat().st_ino) in saved[:committed]
     renamed = list(pathlib.Path(directory.path).rglob("*12.*"))
     assert len(renamed) == 5
     assert all(("replace", path.stat().st_ino) in saved for path in renamed)
