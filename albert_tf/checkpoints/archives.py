@@ -81,7 +81,7 @@ def _fetched(path: str) -> str:
     if not found.endswith(TAR):
         return found
     try:
-        directory = _unpacked(found, found.removesuffix(TAR))
+        directory = _unpacked(found, cached(*found.removesuffix(TAR).split(os.sep)[-2:]))
     except LoadError as error:
         rejected = f"{found}.rejected"
         with suppress(FileNotFoundError):  # another process has renamed it
@@ -90,7 +90,8 @@ def _fetched(path: str) -> str:
             f"{error} The file was renamed to {rejected}: delete it. The next attempt downloads "
             "the model again."
         ) from error
-    remove(found)
+    with suppress(OSError):  # a read-only cache
+        remove(found)
     return directory
 
 

@@ -11,6 +11,7 @@ import hashlib
 import http.client
 import os
 import re
+import tempfile
 import urllib.request
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
@@ -26,6 +27,7 @@ from albert_tf.data.files import (
     folder_names,
     read_file,
     reason_of,
+    why_not_writable,
     write_file,
     write_then_rename,
 )
@@ -72,10 +74,22 @@ _LINE = re.compile(r"^([0-9a-f]{64}) [ *]([^/\0\n]+)$", re.MULTILINE)
 
 
 def cached(*names: str) -> str:
-    """Returns a path in the cache."""
-    default = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
-    cache = os.environ.get(CACHE_VARIABLE) or os.path.join(default, "albert_tf")
-    return os.path.join(cache, *names)
+    """Returns a path in the cache, or a new path in a temporary directory if it is not writable."""
+    default = os.path.join(os.environ.get("XDG_CACHE_HOME") or "~/.cache", "albert_tf")
+    cache = os.path.expanduser(os.environ.get(CACHE_VARIABLE) or default)
+    path = os.path.join(cache, *names)
+    is_read_only = cache.startswith("~") or why_not_writable(os.path.dirname(path))
+    is_new = is_read_only and not os.access(path, os.R_OK)
+    return os.path.join(_temporary_cache(cache).name, *names) if is_new else path
+
+
+@functools.cache
+def _temporary_cache(cache: str) -> tempfile.TemporaryDirectory:
+    logging.warning(
+        "%s is not writable: using a temporary directory. To keep its files, set %s to another one",
+        *(cache, CACHE_VARIABLE),
+    )
+    return tempfile.TemporaryDirectory(prefix="albert_tf_")
 
 
 def store_tokenizer(name: str, content: bytes, others: Mapping[str, bytes] | None = None) -> str:
@@ -211,9 +225,9 @@ def _fetch(name: str, release: str | None) -> str:
     digest = hashlib.sha1(os.fsencode(name)).hexdigest()
     if not release:
         _check_url(name)
-    url, directory = name.partition(_CHECKSUM)[0], cached("urls", digest)
+    url, place = name.partition(_CHECKSUM)[0], os.path.join("urls", digest)
     if release:
-        url, directory = _ADDRESS.format(release), cached("released", f"albert_{release}")
+        url, place = _ADDRESS.format(release), os.path.join("released", f"albert_{release}")
     elif not url.endswith(ENDINGS):  # without this option, TF-Hub sends a web page
         url += f"{'&' if '?' in url else '?'}tf-hub-format=compressed"
     # The default of TF-Hub, a temporary directory, may belong to another user.
@@ -221,10 +235,11 @@ def _fetch(name: str, release: str | None) -> str:
     module = os.path.join(modules, digest) if modules else ""
     if module and folder_names(module):
         return module
-    found = next((path for path in (directory, directory + TAR) if os.path.exists(path)), None)
+    directory, archive = cached(place), cached(place + TAR)
+    found = next((path for path in (directory, archive) if os.path.exists(path)), None)
     if not found and _is_offline():
         raise LoadError(f"{name} is not in the cache ({directory}). {_OFFLINE}")
-    return found or _download(url, directory + TAR, name)
+    return found or _download(url, archive, name)
 
 
 def _is_offline() -> bool:

@@ -35,6 +35,7 @@ _ADVICE = {
     os.strerror(errno.EMFILE): "Raise the limit of open files (ulimit -n), or write fewer files",
     os.strerror(errno.EROFS): "Choose a path that is not on a read-only file system",
 }
+_SCRATCH = re.compile(r"/(tmp|albert_tf_)[a-z0-9_]{8}(/|$)")  # created by `tempfile`
 _TEMPORARY = re.compile(r"\.tmp-([0-9a-f]{8}-)?[0-9a-f]{12}(/|$)")
 
 
@@ -45,9 +46,10 @@ class WriteError(OSError):
 def write_error(path: str, error: BaseException, num_replaced: int = 0) -> WriteError:
     """Returns the error for a file or directory, after `num_replaced` files of the same output."""
     others = f"Files already replaced: {num_replaced}" if num_replaced else ""
-    return WriteError(
-        f"{path} cannot be written: {reason_of(error)}. {others or 'Existing files are unchanged'}."
-    )
+    others = others or "Existing files are unchanged"
+    if _SCRATCH.search(path):
+        others = "The environment variable TMPDIR sets the directory for temporary files"
+    return WriteError(f"{path} cannot be written: {reason_of(error)}. {others}.")
 
 
 def reason_of(error: BaseException) -> str:
@@ -82,6 +84,8 @@ def raise_write_errors(path: str, written: str = "", num_replaced: int = 0) -> I
     except BrokenPipeError:
         raise
     except _system_errors() as error:
+        if "No usable temporary directory" in str(error):
+            path = "The directory of the environment variable TMPDIR"
         is_nameless = isinstance(error, OSError) and error.errno and error.filename is None
         is_other = not is_nameless and written not in str(error)
         if is_other or (isinstance(error, WriteError) and not written):

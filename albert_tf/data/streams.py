@@ -133,6 +133,8 @@ def import_tensorflow(execute: Callable[[ModuleType], None], module: ModuleType)
     # On ARM, where nothing was measured, TensorFlow decides.
     if platform.machine() == "x86_64":
         os.environ.setdefault(_ONEDNN, "1")
+    if os.path.expanduser("~") == "~":  # without a home directory, Keras creates one of this name
+        os.environ.setdefault("KERAS_HOME", "/tmp/.keras")
     if logging.level_debug() or sys.stderr is None:  # it was closed before Python started
         execute(module)
         return

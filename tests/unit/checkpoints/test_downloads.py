@@ -420,3 +420,31 @@ def test_damaged_tokenizers_in_the_cache_are_replaced(home):
     path.write_bytes(b"[BAD]")
     assert downloads.store_tokenizer("vocab.txt", b"[PAD]") == str(path)
     assert path.read_bytes() == b"[PAD]"
+
+
+class TestWithoutCache:
+    """In containers, the home directory may be missing or not writable."""
+
+    def test_a_temporary_directory_is_used(self, home, monkeypatch, caplog):
+        (home.parents[1] / "file").touch()
+        monkeypatch.setenv("ALBERT_TF_HOME", str(home.parents[1] / "file" / "cache"))
+        path = downloads.store_tokenizer("vocab.txt", b"[PAD]")
+        assert Path(path).read_bytes() == b"[PAD]"
+        assert downloads.store_tokenizer("vocab.txt", b"[PAD]") == path
+        [message] = [text for text in caplog.messages if "ALBERT_TF_HOME" in text]
+        assert str(home.parents[1]) in message
+
+    def test_no_directory_is_named_after_a_missing_home(self, home, monkeypatch):
+        for name in ("ALBERT_TF_HOME", "HOME"):
+            monkeypatch.delenv(name)
+        monkeypatch.setattr(os.path, "expanduser", lambda path: path)
+        assert Path(downloads.store_tokenizer("vocab.txt", b"[PAD]")).exists()
+        assert not Path("~").exists()
+
+    def test_archives_in_a_cache_that_is_not_writable_are_used(self, home, monkeypatch, content):
+        home.mkdir(parents=True)
+        (home / "albert_base_v2.tar.gz").write_bytes(content)
+        monkeypatch.setattr(downloads, "why_not_writable", lambda folder: OSError(folder))
+        directory = local_directory("base_v2")
+        assert not directory.startswith(str(home))
+        assert os.listdir(directory)

@@ -179,6 +179,17 @@ def test_tensorflow_logs_errors_if_there_is_a_gpu(
     assert os.environ["TF_CPP_MIN_LOG_LEVEL"] == level
 
 
+@pytest.mark.parametrize(("home", "expected"), [("~", "/tmp/.keras"), ("/home/me", None)])
+def test_keras_creates_no_directory_named_after_a_missing_home(
+    tmp_path, monkeypatch, home, expected
+):
+    monkeypatch.setenv("KERAS_HOME", "")  # is restored at the end
+    monkeypatch.delenv("KERAS_HOME")
+    monkeypatch.setattr(streams.os.path, "expanduser", lambda path: home)
+    streams.import_tensorflow(lambda module: None, os)
+    assert os.environ.get("KERAS_HOME") == expected
+
+
 def test_long_lines_of_the_log_are_wrapped_except_in_words(caplog):
     path = "/folder" * 20
     text = f"{'seven ' * 30}{path} is read"

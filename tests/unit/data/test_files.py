@@ -4,6 +4,7 @@ import pickle
 import re
 import resource
 import stat
+import tempfile
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -190,6 +191,19 @@ def test_advice_fits_the_error(number, advice):
     for one in (error, long, from_tensorflow):
         assert advice in advice_on(one)
         assert ("disk space" in advice_on(one)) is (number == errno.ENOSPC)
+
+
+def test_errors_in_the_temporary_directory_name_tmpdir(tmp_path, monkeypatch):
+    no_space = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+    for path, is_temporary in (("/a/tmp1_x2y3z4/b", True), ("/a/albert_tf_1_x2y3z4", True)):
+        assert ("TMPDIR" in str(write_error(path, no_space))) is is_temporary
+    assert "TMPDIR" not in str(write_error("/tmp/mine", no_space))
+    monkeypatch.setattr(tempfile, "tempdir", None)
+    monkeypatch.setattr(tempfile, "_candidate_tempdir_list", lambda: ["/nonexistent"])
+    output = str(tmp_path / "output")
+    with pytest.raises(WriteError, match="TMPDIR") as raised, temporary_folder(output):
+        tempfile.mkdtemp()
+    assert output not in str(raised.value)
 
 
 def test_too_many_open_files_leave_nothing(tmp_path):
