@@ -1,7 +1,7 @@
 """Exports a model as a LiteRT (TensorFlow Lite) file.
 
-The file is tested on sample sequences. The differences between its outputs and the outputs of the
-model are printed.
+Before the file is written, its outputs are compared with the outputs of the model. The differences
+and the share of equal labels are printed.
 
     albert_tf export_litert --model=mrpc --output_file=mrpc.tflite --quantization=int8
 """
@@ -33,24 +33,27 @@ class LiteRTSettings(ModelParts):
         the model was trained with, or 128 if that is unknown.""")
     batch_size: int = setting(1, "Export", at_least=0)("""
         Number of sequences per batch; 0 for any number.""")
+    texts: str | None = setting(None, "Export")("""
+        File with a text, or a pair separated by a tab, per line, on which the file is compared with
+        the model. Default: 64 English texts for quantized files, and random ids for float32.""")
     output_file: str = setting("model.tflite", "Output")("File to write.")
     dry_run: bool = dry_run_setting()
 
 
 def run(settings: LiteRTSettings) -> Iterator[str]:
     agreements = albert_tf.export_litert(**settings.arguments())
-    return agreement_lines(settings.output_file, settings.quantization, agreements)
+    return agreement_lines({settings.output_file: settings.quantization}, agreements)
 
 
-def agreement_lines(
-    output_file: str, quantization: str, agreements: Mapping[str, Any]
-) -> Iterator[str]:
-    """Yields the size of a file, and the agreement of each output with the model."""
-    yield f"{output_file}: quantization={quantization} size={file_size(output_file) / 1e6:.1f}MB"
+def agreement_lines(files: Mapping[str, str], agreements: Mapping[str, Any]) -> Iterator[str]:
+    """Yields the quantization and size of files, and the agreement of outputs with the model."""
+    for path, quantization in files.items():
+        yield f"{path}: quantization={quantization} size={file_size(path) / 1e6:.1f}MB"
     for name, found in agreements.items():
+        labels = "" if found.equal is None else f" equal_labels={found.equal:.1%}"
         yield (
             f"  {name}: max_difference={found.difference:.2g} largest={found.largest:.2g} "
-            f"cosine={found.cosine:.6f}"
+            f"cosine={found.cosine:.6f}{labels}"
         )
 
 

@@ -1,7 +1,7 @@
 """Exports a model as an ONNX file, or as a directory for transformers.js.
 
-The files are tested on sample sequences. The differences between their outputs and the outputs of
-the model are printed.
+Before files are written, their outputs are compared with the outputs of the model. The differences
+and the share of equal labels are printed.
 
     albert_tf export_onnx --model=mrpc --output_file=mrpc.onnx --quantization=int8
     albert_tf export_onnx --model=mrpc --layout=transformers.js --output_dir=mrpc_web
@@ -9,7 +9,6 @@ the model are printed.
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import chain
 
 import albert_tf
 from albert_tf.cli.app import command
@@ -30,6 +29,9 @@ class OnnxSettings(ModelParts):
         size, and integer products, for CPUs with instructions for them (VNNI).""")
     encoder_only: bool = setting(False, "Export")("""
         Export the encoder without its heads.""")
+    texts: str | None = setting(None, "Export")("""
+        File with a text, or a pair separated by a tab, per line, on which the file is compared with
+        the model. Default: 64 English texts for quantized files, and random ids for float32.""")
     layout: str = setting("file", "Output", choices=("file", "transformers.js"))("""
         Files to write. file: a single file. transformers.js: a directory for browsers and Node.js,
         with files in float32 and int8, the configuration and the tokenizer.""")
@@ -43,18 +45,12 @@ class OnnxSettings(ModelParts):
 def run(settings: OnnxSettings) -> Iterator[str]:
     output_file = settings.output_file or ("model.onnx" if settings.layout == "file" else None)
     agreements = albert_tf.export_onnx(**{**settings.arguments(), "output_file": output_file})
-    if output_file:
-        return agreement_lines(output_file, settings.quantization, agreements)
-    from albert_tf.serving.transformers_js import ONNX_FILES
+    files = {output_file: settings.quantization} if output_file else {}
+    if not files:
+        from albert_tf.serving.transformers_js import ONNX_FILES
 
-    return chain.from_iterable(
-        agreement_lines(
-            f"{settings.output_dir}/{file}",
-            quantization,
-            {name: v for name, v in agreements.items() if name.startswith(f"{file}:")},
-        )
-        for file, quantization in ONNX_FILES.items()
-    )
+        files = {f"{settings.output_dir}/{file}": kind for file, kind in ONNX_FILES.items()}
+    return agreement_lines(files, agreements)
 
 
 main = command(__name__, __doc__, Flags(OnnxSettings), run, devices="cpu")

@@ -3,8 +3,10 @@
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
+import keras
 import numpy as np
 import tensorflow as tf
+from absl import logging
 
 from albert_tf.config import AlbertConfig
 from albert_tf.data.errors import UserError
@@ -12,10 +14,11 @@ from albert_tf.modeling.heads import MASKED_LOGIT
 from albert_tf.serving.saved_model import INPUTS, Outputs
 
 # Sizes of the batches for the comparison.
-_ROWS, _LENGTHS = 3, (24, 7, 16)
+_ROWS, _LENGTHS = 4, (24, 7, 16)
 
 # A quantized model is rejected if its cosine is too small and its difference too large.
 _LEAST_COSINE, _LARGE_DIFFERENCE = 0.5, 0.1
+_LEAST_EQUAL = 0.98  # share of labels or, without labels, cosine; below it, a warning is logged
 
 Arrays = dict[str, np.ndarray]
 Compute = Callable[[dict[str, tf.Tensor]], Outputs]
@@ -27,26 +30,32 @@ class Agreement(NamedTuple):
     difference: float  # largest absolute difference
     cosine: float  # cosine similarity of the values of both models
     largest: float  # largest absolute value of the original model's output
+    equal: float | None  # share of equal labels. `None` if the output has no labels.
 
 
-def random_batches(
-    config: AlbertConfig, batch_size: int | None = None, length: int | None = None
+def sample_batches(
+    model: keras.Model, texts: tuple[str, ...], batch_size: int | None, length: int | None
 ) -> list[Arrays]:
-    """Returns random batches with more and more padding. The first row has no padding."""
-    random = np.random.default_rng(3)
-    rows = batch_size or _ROWS
-    batches = []
-    for number, longest in enumerate(_LENGTHS):
-        columns = length or min(longest, config.max_position_embeddings)
-        share = 1 - (number * rows + np.arange(rows)) / (len(_LENGTHS) * rows)
-        lengths = np.maximum(np.round(share * columns), 1)[:, None]
-        positions = np.arange(columns)
-        mask = positions < lengths
-        segments = (positions >= lengths // 2) & mask & (config.type_vocab_size > 1)
-        ids = random.integers(0, config.vocab_size, mask.shape) * mask
-        arrays = dict(zip(INPUTS, (ids, mask, segments), strict=True))
-        batches.append({name: values.astype(np.int32) for name, values in arrays.items()})
-    return batches
+    """Returns batches of texts or pairs, which contain a tab; of random ids if there are none.
+
+    The first text also fills the last batch.
+    """
+    rows, most = batch_size or _ROWS, length or model.config.max_position_embeddings
+    if not texts:
+        return [_random_batch(model.config, (rows, length or min(n, most))) for n in _LENGTHS]
+    parts = [text.split("\t") for text in texts + texts[:1] * rows]
+    padding = "max_length" if length else "longest"
+    groups = (zip(*parts[i : i + rows], strict=True) for i in range(0, len(texts), rows))
+    return [model.tokenizer(*group, max_length=most, padding=padding) for group in groups]
+
+
+def _random_batch(config: AlbertConfig, shape: tuple[int, int]) -> Arrays:
+    random = np.random.default_rng(shape[1])
+    mask = np.arange(shape[1]) < np.linspace(shape[1], 1, shape[0])[:, None]
+    sizes = (config.vocab_size, 1, config.type_vocab_size)
+    ids, _, segments = (random.integers(0, size, shape) * mask for size in sizes)
+    batch = zip(INPUTS, (ids, mask, segments), strict=True)
+    return {name: values.astype(np.int32) for name, values in batch}
 
 
 def compare(
@@ -58,24 +67,26 @@ def compare(
 ) -> dict[str, Agreement]:
     """Compares the outputs of a file with the outputs of `compute`.
 
-    Returns the agreement of each floating-point output. Raises `ValueError` if an output is not
-    finite or differs too much. `tolerance` is relative to the largest value if that exceeds 1, and
-    `None` for a quantized model. `kind` is the name of the format in messages.
+    Returns the agreement of each floating-point output, and logs a warning if many labels differ.
+    Raises `ValueError` if an output is not finite or differs too much. `tolerance` is relative to
+    the largest value if that exceeds 1, and `None` for a quantized model. `kind` is the name of the
+    format in messages.
     """
-    pairs: dict[str, list[tuple[np.ndarray, np.ndarray]]] = {}
+    pairs: dict[str, list[tuple[np.ndarray, ...]]] = {}
     for batch, outputs in zip(batches, found, strict=True):
         is_real = batch["input_mask"] == 1
         for name, expected in compute({k: tf.constant(v) for k, v in batch.items()}).items():
             values, wanted = outputs[name], expected.numpy()
+            is_equal = _labels(name, values, is_real) == _labels(name, wanted, is_real)
             if values.shape[: is_real.ndim] == is_real.shape:
                 values, wanted = values[is_real], wanted[is_real]
             is_masked = np.maximum(values, wanted) < MASKED_LOGIT / 2
             values, wanted = values[~is_masked], wanted[~is_masked]
             if np.issubdtype(wanted.dtype, np.floating):
-                pairs.setdefault(name, []).append((values.ravel(), wanted.ravel()))
+                pairs.setdefault(name, []).append((values.ravel(), wanted.ravel(), is_equal))
     agreements = {}
     for name, parts in pairs.items():
-        values, wanted = (
+        values, wanted, is_equal = (
             np.concatenate(side).astype(np.float64) for side in zip(*parts, strict=True)
         )
         scale = np.linalg.norm(values) * np.linalg.norm(wanted)
@@ -83,15 +94,31 @@ def compare(
             difference=float(np.abs(values - wanted).max()),
             cosine=float(values @ wanted / scale if scale else np.array_equal(values, wanted)),
             largest=float(np.abs(wanted).max()),
+            equal=float(is_equal.mean()) if is_equal.size else None,
         )
+        agrees = near.cosine >= _LEAST_COSINE or near.difference <= _LARGE_DIFFERENCE
         if tolerance is not None:
             agrees = near.difference <= tolerance * max(1.0, near.largest)
-        else:
-            agrees = near.cosine >= _LEAST_COSINE or near.difference <= _LARGE_DIFFERENCE
         if not agrees:  # or if values are not finite
             raise UserError(
                 f"{name} of the {kind} model differs from the original model by "
                 f"{near.difference:.3g}; the largest value is {near.largest:.3g}, the cosine "
                 f"{near.cosine:.3f}."
             )
+        share, measure = (near.cosine, "cosine") if near.equal is None else (near.equal, "labels")
+        if share < _LEAST_EQUAL:
+            text = "The %s model differs from the original model: only %.1f%% agreement (%s of %s)."
+            text += " Compare both on your own `texts`, or select another `quantization`."
+            logging.warning(text, kind, 100 * share, measure, name)
     return agreements
+
+
+def _labels(name: str, values: np.ndarray, is_real: np.ndarray) -> np.ndarray:
+    """Returns the most probable classes or positions; empty for outputs without labels."""
+    is_score = name.endswith(("logits", "log_prob", "probabilities"))
+    if not is_score or values.ndim < 2 or values.shape[-1] == 1:
+        return np.zeros(0)
+    if name.startswith(("start", "end")):
+        values = np.where(is_real, values, -np.inf)
+    labels = values.argmax(-1)
+    return labels[is_real] if labels.shape == is_real.shape else labels.ravel()

@@ -26,7 +26,7 @@ from albert_tf.modeling.models import (
     LabelModel,
 )
 from albert_tf.modeling.original_names import original_names
-from albert_tf.serving.agreement import Agreement, Arrays, Compute, compare, random_batches
+from albert_tf.serving.agreement import Agreement, Arrays, Compute, compare, sample_batches
 from albert_tf.serving.saved_model import INPUTS, Outputs, check_labels, float32_copy, labels_json
 
 QUANTIZATIONS = NONE, FLOAT16, INT8 = "none", "float16", "int8"
@@ -64,6 +64,7 @@ class LiteRTExport:
     max_seq_length: int | None = None  # S; if `None`, any length up to `max_position_embeddings`
     batch_size: int | None = 1  # B; if `None`, any number
     labels: Labels | None = None  # of a classifier; their names are written next to the file
+    texts: tuple[str, ...] = ()  # for the comparison, see `sample_batches`
 
     def __post_init__(self) -> None:
         model = self.exported
@@ -96,7 +97,8 @@ class LiteRTExport:
             copy = float32_copy(self.exported)
             compute = outputs_of(copy, self.labels)
             converted = self._convert(copy, compute)
-            batches = random_batches(copy.config, self.batch_size, self.max_seq_length)
+            shape = (self.batch_size, self.max_seq_length)
+            batches = sample_batches(self.model, self.texts, *shape)
             tolerance = _TOLERANCE if self.quantization == NONE else None
             agreements = compare(run(converted, batches), compute, batches, "LiteRT", tolerance)
         write_export(copy, converted, self.output_file, self.labels)

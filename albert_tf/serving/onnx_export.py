@@ -23,7 +23,7 @@ from albert_tf.modeling.models import (
     AlbertForTokenClassification,
 )
 from albert_tf.modeling.original_names import original_names
-from albert_tf.serving.agreement import Agreement, Arrays, Compute, compare, random_batches
+from albert_tf.serving.agreement import Agreement, Arrays, Compute, compare, sample_batches
 from albert_tf.serving.litert import check_export, write_export
 from albert_tf.serving.onnx_graph import INPUTS, IR_VERSION, NONE, OPSET, AlbertGraph
 from albert_tf.serving.saved_model import INPUTS as ORIGINAL_INPUTS
@@ -76,6 +76,7 @@ class OnnxExport:
     output_file: str
     quantization: str = NONE  # type of the weights, see `Graph`
     labels: Labels | None = None  # of a classifier; their names are written next to the file
+    texts: tuple[str, ...] = ()  # for the comparison, see `sample_batches`
 
     def __post_init__(self) -> None:
         check_export(self.model, self.output_file, self.quantization, self.labels)
@@ -88,7 +89,7 @@ class OnnxExport:
         with tf.device("/CPU:0"):  # accelerators may round products
             copy = float32_copy(self.model)
             content = onnx_model(copy, self.quantization).SerializeToString()
-            batches = random_batches(copy.config)
+            batches = sample_batches(self.model, self.texts, None, None)
             if isinstance(copy, AlbertForMultipleChoice):
                 batches = [{k: values[None] for k, values in batch.items()} for batch in batches]
             tolerance = _TOLERANCE if self.quantization == NONE else None

@@ -41,12 +41,13 @@ _CLASSES = {
 
 
 def export(
-    model: keras.Model, stored: StoredModel, output_dir: str, *, dry_run: bool = False
+    model: keras.Model, stored: StoredModel, output_dir: str, texts: tuple[str, ...], dry_run: bool
 ) -> dict[str, Agreement]:
     """Writes the directory of a model, or of its encoder. `stored` is the model on disk.
 
-    Returns the agreement of each output; names are `<ONNX file>:<output>`. Raises `ValueError` if
-    transformers.js does not support the model or its tokenizer.
+    For `texts` see `sample_batches`. Returns the agreement of each output; names are
+    `<ONNX file>:<output>`. Raises `ValueError` if transformers.js does not support the model or its
+    tokenizer.
     """
     files = _json_files(model, stored)
     check_target(output_dir, has_checkpoint=False)
@@ -59,7 +60,7 @@ def export(
         for name, quantization in ONNX_FILES.items():
             path = os.path.join(directory, name)
             os.makedirs(os.path.dirname(path), exist_ok=True)
-            found = OnnxExport(model, path, quantization).write()
+            found = OnnxExport(model, path, quantization, texts=texts).write()
             agreements |= {f"{name}:{output}": value for output, value in found.items()}
     return agreements
 

@@ -2,14 +2,17 @@
 
 import os
 from dataclasses import replace
+from itertools import product
 from typing import Any
 
 from albert_tf.checkpoints.loading import build, build_kind, open_with_tokenizer
 from albert_tf.checkpoints.model_choice import choose_model
+from albert_tf.checkpoints.stored_model import StoredModel
 from albert_tf.checkpoints.stored_task import UNNAMED, StoredTask, warn_of_another_length
 from albert_tf.classification.run import ClassifierJob
 from albert_tf.data.arguments import as_path
 from albert_tf.data.errors import UserError, extra_packages
+from albert_tf.data.streams import parse_lines
 from albert_tf.finetuning.job import Job
 from albert_tf.multiple_choice.run import MultipleChoiceJob
 from albert_tf.serving.agreement import Agreement
@@ -20,6 +23,12 @@ from albert_tf.tools.inspect import describe
 
 _JOBS: tuple[type[Job], ...] = (ClassifierJob, TokenClassificationJob, SquadJob, MultipleChoiceJob)
 _LITERT_LENGTH = 128
+# Parts of built-in texts.
+_PARTS = (
+    ("The film", "Our old teacher", "This phone", "Her new law"),
+    ("was", "is never", "should have been", "will soon be"),
+    ("moving and well made.", "a waste of two hours.", "sold in Paris.", "better than the last?"),
+)
 LAYOUTS = ("file", "transformers.js")  # of ONNX exports
 
 Path = str | os.PathLike
@@ -65,6 +74,7 @@ def export_litert(
     quantization: str = "none",
     max_seq_length: int | None = None,
     batch_size: int = 1,
+    texts: Path | None = None,
     dry_run: bool = False,
     **parts: Any,
 ) -> dict[str, Agreement]:
@@ -77,6 +87,8 @@ def export_litert(
         max_seq_length: number of tokens of a sequence, including padding; 0 for any number. If
             `None`, the length used in training, otherwise 128 or the largest that is possible.
         batch_size: number of sequences per batch; 0 for any number.
+        texts: file with a text, or a pair separated by a tab, per line, for the comparison. If
+            `None`, built-in English texts for quantized files, and random ids for float32.
         dry_run: whether to check only that the model can be exported.
         **parts: files that replace parts of the model: `albert_config_file`, `spm_model_file`,
             `vocab_file`, `do_lower_case`, `keep_accents`.
@@ -88,7 +100,8 @@ def export_litert(
         ValueError: the model is not supported, a value is out of range, or the outputs differ.
         OSError: the file cannot be written.
     """
-    model, _ = build(choose_model(as_path("path", path), **parts))
+    stored = choose_model(as_path("path", path), **parts)
+    model, _ = build(stored)
     task = model.trained_task
     warn_of_another_length(task, max_seq_length)
     if max_seq_length is None:
@@ -101,6 +114,7 @@ def export_litert(
         max_seq_length=max_seq_length or None,
         batch_size=batch_size or None,
         labels=task.labels if task else None,
+        texts=_texts(stored, model, texts, quantization),
     )
     return {} if dry_run else export.write()
 
@@ -111,6 +125,7 @@ def export_onnx(
     *,
     quantization: str = "none",
     encoder_only: bool = False,
+    texts: Path | None = None,
     layout: str = "file",
     output_dir: Path | None = None,
     dry_run: bool = False,
@@ -126,6 +141,7 @@ def export_onnx(
         output_file: the file. It appears when it is complete.
         quantization: "none", "float16" or "int8".
         encoder_only: whether to export the encoder without its heads.
+        texts: see `export_litert`; in multiple choice, four texts are the options of a question.
         layout: "file", or "transformers.js" for a directory with files in float32 and int8, the
             configuration and the tokenizer.
         output_dir: a new or an empty directory, for the layout "transformers.js".
@@ -149,14 +165,37 @@ def export_onnx(
     exported = getattr(model, "encoder", model) if encoder_only else model
     if output_dir is not None:
         directory = as_path("output_dir", output_dir, "path of a directory")
-        return transformers_js.export(exported, stored, directory, dry_run=dry_run)
+        samples = _texts(stored, model, texts, "int8")
+        return transformers_js.export(exported, stored, directory, samples, dry_run)
     export = OnnxExport(
         exported,
         as_path("output_file", output_file, "path of a file"),
         quantization=quantization,
         labels=model.trained_task.labels if model.trained_task else None,
+        texts=_texts(stored, model, texts, quantization),
     )
     return {} if dry_run else export.write()
+
+
+def _texts(
+    stored: StoredModel, model: Any, path: Path | None, quantization: str
+) -> tuple[str, ...]:
+    """Returns texts or pairs for the comparison of a file; none for random ids."""
+    if path is None and (quantization == "none" or stored.tokenizer is None):
+        return ()
+    assert stored.required_tokenizer  # or raises an error
+    texts = [" ".join(parts) for parts in product(*_PARTS)]
+    if path is not None:
+        groups = parse_lines(as_path("texts", path, "path of a file"), lambda line, _: line)
+        texts = [line for group in groups for line in group if line]
+    elif model.trained_task and model.trained_task.is_pair:
+        texts = [f"{a}\t{b}" for a, b in zip(texts, texts[::-1], strict=True)]
+    if {text.count("\t") for text in texts} not in ({0}, {1}):
+        raise UserError(
+            "The lines of `texts` must be texts or, in each line, two texts and a tab between "
+            f"them. Received: {path}"
+        )
+    return tuple(texts)
 
 
 def _check_layout(layout: str, quantization: str, output_file: Any, output_dir: Any) -> None:

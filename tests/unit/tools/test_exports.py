@@ -9,6 +9,7 @@ import tensorflow as tf
 from tensorflow.python.eager import context
 
 import albert_tf
+from albert_tf.serving import agreement, litert, onnx_export
 from tests.programs import warm_python
 from tests.serving import warmup_inputs
 
@@ -88,6 +89,60 @@ def test_litert(tmp_path, saved):
     assert agreement["probabilities"].difference < 1e-5
     text = albert_tf.inspect(tmp_path / "model.tflite")
     assert "[1, 9]" in text
+
+
+@pytest.mark.parametrize(
+    ("export", "writer"),
+    [
+        (albert_tf.export_litert, litert.LiteRTExport),
+        (albert_tf.export_onnx, onnx_export.OnnxExport),
+    ],
+)
+def test_quantized_files_are_compared_on_texts(tmp_path, saved, export, writer, monkeypatch):
+    texts, compared = tmp_path / "texts.txt", []
+    monkeypatch.setattr(writer, "write", lambda self: compared.append(self.texts))
+    texts.write_text("a moving film\n\nthe end\n")
+    export(saved, tmp_path / "model", quantization="int8", texts=texts)
+    export(saved, tmp_path / "model", quantization="float16")
+    export(saved, tmp_path / "model")
+    assert [len(texts) for texts in compared] == [2, 64, 0]
+    for content in ("", "one\ttwo\nthree\n", "a\tb\tc\n"):
+        texts.write_text(content)
+        with pytest.raises(ValueError, match="`texts`"):
+            export(saved, tmp_path / "model", quantization="int8", texts=texts, dry_run=True)
+
+
+@pytest.mark.parametrize("length", [None, 16])
+def test_samples_contain_all_texts(saved, length):
+    model = albert_tf.load(saved)
+    pairs = [("a moving film", "the end"), ("no", "so"), ("why", "why not")]
+    texts = tuple("\t".join(pair) for pair in pairs)
+    batches = agreement.sample_batches(model, texts, 2, length)
+    rows = [row for batch in batches for row in batch["input_ids"]]
+    for row, pair in zip(rows, [*pairs, pairs[0]], strict=True):
+        ids = model.tokenizer(*pair)["input_ids"][0]
+        np.testing.assert_array_equal(row[: len(ids)], ids)
+        assert not row[len(ids) :].any()
+        assert length in (None, len(row))
+
+
+@pytest.mark.parametrize(
+    ("name", "values", "wanted", "equal"),
+    [
+        ("logits", [[1, 2], [2, 1]], [[1, 3], [1, 2]], 0.5),
+        ("logits", [[[1, 2]] * 3] * 2, [[[1, 2], [2, 1], [1, 2]], [[2, 1], [1, 2], [2, 1]]], 0.6),
+        ("start_log_prob", [[1, 2, 3], [2, 1, 3]], [[9, 2, 1], [2, 1, 0]], 0.5),
+        ("logits", [[1], [2]], [[1], [2]], None),
+        ("pooled_output", [[1, 2], [2, 1]], [[1, 3], [1, 2]], None),
+    ],
+)
+def test_different_labels_are_reported(name, values, wanted, equal, caplog):
+    batch = {"input_mask": np.array([[1, 1, 1], [1, 1, 0]])}
+    source = {name: tf.constant(wanted, tf.float32)}
+    found = [{name: np.float32(values)}]
+    result = agreement.compare(found, lambda _: source, [batch], "ONNX", None)[name]
+    assert result.equal == equal
+    assert ("agreement" in caplog.text) == (result.cosine < 0.98)
 
 
 @pytest.mark.parametrize("name", ["original", "huggingface"])
