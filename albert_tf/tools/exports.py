@@ -183,18 +183,15 @@ def _texts(
     """Returns texts or pairs for the comparison of a file; none for random ids."""
     if path is None and (quantization == "none" or stored.tokenizer is None):
         return ()
-    assert stored.required_tokenizer  # or raises an error
+    is_pair = stored.required_tokenizer and model.trained_task and model.trained_task.is_pair
     texts = [" ".join(parts) for parts in product(*_PARTS)]
     if path is not None:
         groups = parse_lines(as_path("texts", path, "path of a file"), lambda line, _: line)
         texts = [line for group in groups for line in group if line]
-    elif model.trained_task and model.trained_task.is_pair:
+    elif is_pair:
         texts = [f"{a}\t{b}" for a, b in zip(texts, texts[::-1], strict=True)]
     if {text.count("\t") for text in texts} not in ({0}, {1}):
-        raise UserError(
-            "The lines of `texts` must be texts or, in each line, two texts and a tab between "
-            f"them. Received: {path}"
-        )
+        raise UserError(f"Every line of `texts` must be a text, or a pair with a tab: {path}")
     return tuple(texts)
 
 
