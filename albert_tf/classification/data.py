@@ -42,6 +42,7 @@ from albert_tf.labels import (
 )
 
 _MANY_CLASSES = 20
+_LIST = re.compile(r"[\[({]|array\(|set\(")
 _IDS = ("id", "index", "idx")  # columns of test files
 _WANTED = 'one object per line (JSON Lines), such as {"text_a": "...", "label": "..."}'
 # Cells of a column that stands for one label; other cells are errors.
@@ -85,6 +86,11 @@ def _cell(value: JsonValue) -> str:
     return json.dumps(value.value) if isinstance(value.value, int | float) else value.whole_text()
 
 
+def _listed(value: JsonValue, multi_label: bool) -> JsonValue:
+    """Returns the list in a cell of several labels, or the value."""
+    return literal(value) if multi_label and _LIST.match(str(value.value)) else value
+
+
 def _label(
     labels: Labels | None,
     multi_label: bool,
@@ -93,8 +99,7 @@ def _label(
     values: Mapping[str, Any],
 ) -> str | None:
     """Returns the label in a cell, several ones separated by "|", or `None` for missing labels."""
-    is_list = multi_label and str(value.value)[:1] in ("[", "(", "{")
-    if isinstance((found := literal(value) if is_list else value).value, list):
+    if isinstance((found := _listed(value, multi_label)).value, list):
         parts = [_cell(part) for part in found.elements()]
         is_right = all(part.strip() and LABEL_SEPARATOR not in part for part in parts)
         if not is_right or (len(parts) > 1 and not multi_label):
@@ -436,22 +441,28 @@ class CustomData:
         """Skips a first row with several usual names, or with a label that seems to be a name."""
         rows.rows = iter(found := [*rows.rows])
         first, *others = (row.value for _, row, _ in found)
-        cells = (row.get(self._label, "").split(LABEL_SEPARATOR) for row in (first, *others))
-        label, *parts = ({*map(str.strip, names)} - {*NO_LABEL} for names in cells)
+        label, *parts = (self._parts(row.get(self._label, "")) for row in (first, *others))
         counts = Counter(chain.from_iterable(parts))
         if labels is None:  # If other labels occur only once, too, it may be a label.
-            is_name = 1 not in counts.values() and all(decimal_number(n) is None for n in label)
-        else:
-            is_name = not any(map(labels.accepts, label))
+            is_name = bool(counts) and 1 not in counts.values()
+            is_name = is_name and all(decimal_number(name) is None for name in label)
+        else:  # If there are other unknown labels, the column contains something else.
+            is_name = bool(others) and not any(map(labels.accepts, label))
+            is_name = is_name and all(map(labels.accepts, counts))
         usual = {*_ALIASES, *chain.from_iterable(_ALIASES.values())}
         if (
-            (label and counts and is_name and label.isdisjoint(counts))
+            (label and is_name and label.isdisjoint(counts))
             or len(usual & {cell.strip().lower() for cell in first.values()}) > 1
             or [*first] == [*first.values()]
         ):
             next(rows.rows)
             names = listed(first.values())
             logging.warning("%s: the first row is a header, and skipped: %s", rows.path, names)
+
+    def _parts(self, cell: str) -> set[str]:
+        found = _listed(JsonValue(cell, ""), self._multi_label).value
+        names = found if isinstance(found, list) else cell.split(LABEL_SEPARATOR)
+        return {str(name).strip() for name in names} - {*NO_LABEL}
 
     def _fields(self, rows: Rows, split: str) -> dict[str, Field]:
         several = [] if self._multi_label else _several_names(self._label)

@@ -48,11 +48,13 @@ def value_of(value: Any) -> Any:
     return value.decode() if isinstance(value, bytes) else value
 
 
-def as_labels(labels: Any, name: str = "labels") -> tuple[str, ...] | None:
+def as_labels(
+    labels: Any, name: str = "labels", missing: str | None = None
+) -> tuple[str, ...] | None:
     """Returns an argument with labels, of which `None` and an empty list have a meaning.
 
     It can be a list, an array, a column of a table or an enumeration. Labels may be integers or
-    Booleans. Raises TypeError or ValueError.
+    Booleans, and `None` if it is replaced by `missing`. Raises TypeError or ValueError.
     """
     if labels is None:
         return None
@@ -62,6 +64,7 @@ def as_labels(labels: Any, name: str = "labels") -> tuple[str, ...] | None:
     if getattr(labels, "ndim", 1) == 1:
         labels = [value_of(label) for label in as_list(name, labels, "texts")]
         labels = [str(label) if isinstance(label, int) else label for label in labels]
+        labels = [missing if label is None else label for label in labels]
     return tuple(as_texts(name, labels))
 
 

@@ -52,7 +52,7 @@ _WANTED = (
     '{"context": "...", "question": "...", "options": ["...", "..."], "label": "A"}'
 )
 _QUESTION = "question.stem|question_stem|question|query"
-_ANSWER = "answerKey|answer_idx|answer_index|answer|gold|correct|correct_option|label"
+_ANSWER = "answerKey|answer_idx|answer_index|label|answer|gold|correct|correct_option"
 _CORRECT, _SORTED = "correct_answer|correct answer", "sorted"
 # The keys of context ("" if there need not be one), question, options and label; of several keys,
 # the first with a value is used. The options are a list, or have a key each. If labels are not

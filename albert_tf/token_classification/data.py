@@ -19,8 +19,9 @@ also contain texts, one per line, see `recognize_kind`.
 * A line that starts with `#` before the first word of a sentence is a comment if its number of
   columns differs from the rows, or if it is a CoNLL-U comment: `# newdoc`, `# newpar` or
   `# key = value`. Other lines that start with `#` are rows.
-* A first row whose label occurs nowhere else is a header, and such a row with `#` before the first
-  word of a sentence is a comment; see `_known_labels`.
+* A first row with usual names of columns, or with a label that occurs nowhere else, is a header.
+  Rows before a sentence with a label that occurs nowhere else are comments if they start with `##`,
+  or with `#` and a cell with a blank.
 * Files with at least 10 columns and tabs are CoNLL-U. Lines with `1-2` or `1.1` in the first column
   are not words if all columns after the tenth, such as predictions, contain `_`.
 """
@@ -30,7 +31,7 @@ import re
 from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from itertools import chain, islice
+from itertools import chain, islice, takewhile
 from typing import Any, Final, NamedTuple
 
 from absl import logging
@@ -83,6 +84,9 @@ COLUMNS, TEXTS = "columns", "raw texts"
 _LINES_TO_CHECK = 1000
 _WORD, _CHARACTER, _ICU = WORD_UNITS
 _WORDS_PER_LABEL = 5  # at least, to recognize a header without the labels of a model
+_HEADER_NAMES = frozenset(
+    {*_TOKENS, *_TEXTS, *_LABELS, "word", "token", "text_a", "form", "tag", "pos", "upos", "ner"}
+)
 _PREFIXES = {"B", "I", "E", "S", OUTSIDE, NO_LABEL}  # of labels that are never a header
 _MALFORMED = "malformed values, skipped"
 _WANTED = (
@@ -91,7 +95,7 @@ _WANTED = (
 )
 # What a line contains. Comments are `_BLANK`.
 _ROW, _BLANK, _DOCUMENT, _RANGE, _BAD = "row", "", "-DOCSTART-", "range", "bad"
-_HEADER = "a label that occurs nowhere else, skipped as a header or comment"
+_HEADER = "names of columns or a label that occurs nowhere else, skipped as a header or comment"
 # In the column of predictions
 _FILLERS = {_DOCUMENT: OUTSIDE, _RANGE: _NO_LABEL, _HEADER: "predicted_label"}
 
@@ -148,7 +152,7 @@ def read_sentences(
     if not num_sentences:
         raise UserError(
             f"{path}, read as {found}, contains no {'labels' if num_rows else 'words'}. Expected: "
-            f"columns as in CoNLL, or {_WANTED}."
+            f"columns as in CoNLL, or {_WANTED}. Skipped: {listed(report.locations) or 'nothing'}."
         )
     logging.info("Reading %s as %s", path, found)
     report.log()
@@ -240,10 +244,16 @@ def _cells(line: str, tab: bool) -> list[str]:
     return [cell for cell in line.replace("\t", " ").split(" ") if cell]
 
 
+def _is_comment(row: Sequence[str]) -> bool:
+    """Returns whether a row before a sentence may be a comment."""
+    return row[0].startswith("##") or (row[0].startswith("#") and " " in row[0])
+
+
 def _known_labels(path: str, reading: Reading) -> Collection[str]:
     """Returns the labels, except those that only rows have that may be a header or comments.
 
-    Returns nothing if there are few words, or other labels than in the model: all rows are words.
+    Returns nothing if there are few words, or other labels than in the model: the label of a row
+    does not tell whether it is a word.
     """
     counts: Counter[str] = Counter()
     for index, (lines, _) in enumerate(_column_parts(Rows(path, COLUMNS, []), reading)):
@@ -251,8 +261,8 @@ def _known_labels(path: str, reading: Reading) -> Collection[str]:
         label = _indices(path, len(found[0].row), reading)[1] if found else None
         if label is None:
             continue
-        is_doubtful = index == 0 or found[0].text.startswith("#")
-        counts.update(_cell_label(line.row[label]) for line in found[is_doubtful:])
+        num_doubtful = (index == 0) + sum(1 for _ in takewhile(_is_comment, (w.row for w in found)))
+        counts.update(_cell_label(line.row[label]) for line in found[num_doubtful:])
     known = {*(reading.labels or counts), NO_LABEL}
     is_enough = reading.labels or counts.total() >= _WORDS_PER_LABEL * len(counts)
     return known if counts and is_enough and known.issuperset(counts) else ()
@@ -272,10 +282,11 @@ def _column_parts(rows: Rows, reading: Reading, known: Collection[str] = ()) -> 
         line = text.removesuffix("\r")
         cells = _cells(line, tab)
         kind = _classify(line, cells, width, is_start=not words, has_ranges=has_ranges)
-        is_comment = line.startswith("#")
-        if known and kind == _ROW and label is not None and not words and (is_first or is_comment):
-            name = _cell_label(cells[label])
-            if name not in known and split_label(name)[0] not in _PREFIXES:
+        if kind == _ROW and label is not None and not words:
+            is_comment, name = _is_comment(cells), _cell_label(cells[label])
+            is_new = known and name not in known and split_label(name)[0] not in _PREFIXES
+            is_named = _HEADER_NAMES.issuperset({cells[token].lower(), name.lower()})
+            if (is_new and (is_first or is_comment)) or (is_named and is_first):
                 kind = _BLANK if is_comment else _HEADER
                 rows.report.add(_HEADER, number)
         is_first &= kind not in (_ROW, _HEADER)

@@ -79,7 +79,7 @@ def recognize_scheme(sentences: Iterable[Sentence], given: str | None = None) ->
     schemes in more than 1% of the words; fewer are logged.
     """
     labels = _AdjacentLabels(sentences)
-    names = dict.fromkeys(right for _, right in labels.counts)
+    names = dict.fromkeys(right for _, right in labels.counts if right != NO_LABEL)
     malformed = _malformed(names, given)
     if malformed is None:
         if not given:
@@ -88,8 +88,8 @@ def recognize_scheme(sentences: Iterable[Sentence], given: str | None = None) ->
     if malformed:
         [first, *_] = labels.places(pair for pair in labels.counts if pair[1] == malformed[0])
         raise UserError(
-            f"{first} must be O, or B-, I-, E- or S- with a type, like other labels of the file. "
-            f"{_REMEDY}"
+            f"{first} must be O, or B-, I-, E- or S- with a type, like other labels of the file, "
+            f"or as `label_scheme` requires. {_REMEDY}"
         )
     if given:
         return LABEL_SCHEMES[given]
@@ -107,8 +107,6 @@ class _AdjacentLabels:
             if sentence.labels:
                 self._num_words += len(sentence.labels)
                 for index, pair in enumerate(pairwise((OUTSIDE, *sentence.labels, OUTSIDE))):
-                    if NO_LABEL in pair:
-                        continue
                     self.counts[pair] += 1
                     if self.counts[pair] <= _MOST_PLACES:
                         self._places.setdefault(pair, []).append((sentence, index))
@@ -148,6 +146,8 @@ def _evidence(pairs: Iterable[_Pair]) -> dict[str, list[_Pair]]:
     """Returns the pairs of adjacent labels that only occur in each scheme."""
     found: dict[str, list[_Pair]] = {name: [] for name in (IOBES, _IOB, IOB1, IOB2)}
     for pair in pairs:
+        if NO_LABEL in pair:
+            continue
         (left, left_type), (right, right_type) = map(split_label, pair)
         is_same_type = left_type == right_type
         if right in ("E", "S"):
@@ -183,7 +183,7 @@ def _malformed(names: Collection[str], given: str | None) -> list[str] | None:
     # Other forms are recognized if all labels have them.
     has_begin = any(parts[name][0] in ("B", "S") for name in others)
     is_untyped = "B" in names and any(letters.issuperset(names) for letters in _UNTYPED)
-    if is_untyped or (given and set().union(*_UNTYPED).issuperset(names)):
+    if is_untyped or (given and set().union(*_UNTYPED).issuperset(map(str.upper, names))):
         return []
     if not (given or is_typed or (has_begin and all(map(_FORMS.fullmatch, others)))):
         return None

@@ -215,9 +215,7 @@ class TokenClassifier(WordTagger, FineTuned):
         examples = []
         for index, pair in enumerate(zip(rows, given_labels, strict=True)):
             words = as_words(f"sentences[{index}]", pair[0])
-            is_list = isinstance(pair[1], list | tuple)
-            given = ["-" if name is None else name for name in pair[1]] if is_list else pair[1]
-            found = as_labels(given, f"labels[{index}]") or ()
+            found = as_labels(pair[1], f"labels[{index}]", missing="-") or ()
             names = tuple(NO_LABEL if name in WITHOUT_LABEL else name for name in found)
             check_same_length(f"labels[{index}]", names, f"sentences[{index}]", words)
             for name in names:
@@ -228,4 +226,6 @@ class TokenClassifier(WordTagger, FineTuned):
                     )
             if any(names):
                 examples.append(Sentence(f"sentences[{index}]", tuple(words), names))
+        if not examples:
+            raise UserError("labels must contain a label. Received: only empty lists or None.")
         return examples

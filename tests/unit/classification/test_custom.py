@@ -87,6 +87,7 @@ NULL = '{"text": "I", "text_b": "a", "label": "x"}\n{"text": "you", "text_b": nu
         ("a.csv", "body,kind\nI,x\nyou,y\nI,x\nyou,y\n", ZERO, "I:x you:y I:x you:y"),
         ("a.csv", "body,score\nI,1\nyou,0.5\n", ZERO | NUMBER, "I:1 you:0.5"),
         ("a.csv", "we,z|x\nI,x\nI,x\n", ZERO | MULTI, "we:z|x I:x I:x"),
+        ("a.csv", "we,\"['z', 'x']\"\nI,['x']\nI,['x']\n", ZERO | MULTI, "we:z|x I:x I:x"),
         # A label that occurs once can be a label if it is a number, or if others occur once.
         ("a.csv", "we,z\nI,x\nyou,y\nI,x\n", ZERO, "we:z I:x you:y I:x"),
         ("a.csv", "we,3\nI,1\nyou,2\nI,1\nyou,2\n", ZERO, "we:3 I:1 you:2 I:1 you:2"),
@@ -277,6 +278,8 @@ NUMBERED = {"text_a_column": "1", "label_column": "0"}
         ({}, "x.csv", "text_a,text_b\nI,you\n", "!must contain single texts"),
         (NUMBERED, "x.csv", "label,text\nx,I\n", "I"),
         (NUMBERED, "x.csv", "rating,review\nx,I\n", "I"),
+        (NUMBERED, "x.csv", "kind,film\n,I\n,you\n", "I you"),
+        (NUMBERED, "x.csv", "7,I\n8,you\n", "I you"),  # ids, not labels
     ],
 )
 def test_files_to_predict(settings, name, content, expected, file):
@@ -288,7 +291,9 @@ def test_files_to_predict(settings, name, content, expected, file):
             read_prediction_file(data, file(name, content), is_pair)
         return
     examples = read_prediction_file(data, file(name, content), is_pair)
-    assert examples == (expected and [TextExample("0", *expected.split("+"))])
+    texts = enumerate((expected or "").split())
+    found = [TextExample(str(i), *text.split("+")) for i, text in texts]
+    assert examples == (expected and found)
 
 
 def test_files_must_agree_on_pairs(file):

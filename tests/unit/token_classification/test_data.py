@@ -105,11 +105,13 @@ HEADERS = [
     ("word id pos\n" + BODY.replace(" D", " 1 D").replace(" N", " 2 N"), (), 10),
     ("word pos\n\n" + BODY, (), 10),
     ("word ner\n" + BODY.replace("DET", "B-X").replace("NOUN", "O"), (), 10),
-    (f"#1 x\n{BODY}#1 y\n{BODY}", (), 20),
-    ("word pos\na DET\n", ("DET", "NOUN"), 1),
+    (f"##1 x\n##1 y\nFORM art\n{BODY}##1 y\n{BODY}", (), 20),
+    ("FORM art\na DET\n", ("DET", "NOUN"), 1),
+    ("Word POS\na DET\n", (), 1),
     # Words
-    ("word pos\na DET\nman NOUN\n", (), 1),
-    ("word pos\na DET\nman NOUN\n", ("DET", "X"), 1),
+    ("oh INTJ\na DET\nman NOUN\n", (), 1),
+    ("oh art\na DET\nman NOUN\n", ("DET", "X"), 1),
+    ("#oh HT\nis DET\n\n" * 9 + BODY, (), 19),
     ("oh DET\n" + BODY, (), 10),
     ("oh B-Y\n" + BODY.replace("DET", "B-X").replace("NOUN", "O"), (), 10),
     ("oh -\n" + BODY, (), 10),
@@ -122,19 +124,21 @@ HEADERS = [
 def test_headers_and_comments_have_labels_that_occur_nowhere_else(
     read, content, labels, number, caplog
 ):
-    is_skipped = HEADERS.index((content, labels, number)) < 6
+    is_skipped = HEADERS.index((content, labels, number)) < 7
     for text in (content, content.replace(" ", "\t")):
         sentences = read(text, labels=labels)
         words = " ".join(" ".join(sentence.words) for sentence in sentences)
         assert len(sentences) == number
-        assert is_skipped is not any(word in words.split() for word in ("word", "oh", "#", "#1"))
+        assert is_skipped is not any(
+            word in words.split() for word in ("word", "oh", "#", "#oh", "##1", "FORM", "Word")
+        )
     assert is_skipped is ("skipped as a header or comment" in caplog.text)
 
 
 def test_headers_get_a_name_for_the_column_of_predictions(tmp_path):
-    (tmp_path / "t.tsv").write_text("word\tpos\n\n## 1\tx\na\tDET\n")
-    found = written(tmp_path / "t.tsv", [(["DET"], [1])], labels=("DET", "X"))
-    assert found == "word\tpos\tpredicted_label\n\n## 1\tx\na\tDET\tDET\n"
+    (tmp_path / "t.tsv").write_text("word\tpos\n\n## 1\tx\na\tDET\na\tDET\n")
+    found = written(tmp_path / "t.tsv", [(["DET", "X"], [1, 1])], labels=("DET", "X"))
+    assert found == "word\tpos\tpredicted_label\n\n## 1\tx\na\tDET\tDET\na\tDET\tX\n"
     (tmp_path / "t.tsv").write_text("word\tlemma\na\tan\n")  # without labels of the model
     assert written(tmp_path / "t.tsv", [(["X", "X"], [1, 1])], labels=("DET", "X")).count("X") == 2
 

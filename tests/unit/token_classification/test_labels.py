@@ -81,6 +81,28 @@ def test_schemes_are_recognized(texts, outcome, warning, caplog):
         assert all(part in str(error.value) for part in outcome)
 
 
+def test_words_without_labels_do_not_hide_the_scheme():
+    labels = ("", "B-PER", "", "I-PER", "", "O", "I-PER")
+    assert recognize_scheme([Sentence("t", ("w",) * 7, labels)]) == "IOB1"
+    assert recognize_scheme([Sentence("t", ("w",) * 6, labels[:6])]) == "IOB2"
+
+
+@pytest.mark.parametrize(
+    ("names", "given", "scheme"),
+    [
+        ("I O", "IOB1", "IOB1"),
+        ("b m e s", "BMES", "IOBES"),
+        ("B-PER O", "plain", "plain"),
+        ("B-PER U-PER L-PER O", "BILOU", "IOBES"),
+    ],
+)
+def test_a_given_scheme_is_not_detected(names, given, scheme):
+    assert recognize_scheme(sentences(names), given) == scheme
+    assert (scheme_of(names.split(), given) == "plain") is (scheme == "plain")
+    with pytest.raises(ValueError, match="as `label_scheme` requires"):
+        recognize_scheme(sentences("DET NOUN"), "IOB2")
+
+
 @pytest.mark.parametrize("names", [("B-X", "PAD"), ("B-X", "B-")])
 def test_labels_of_a_model_in_two_schemes_are_rejected(names):
     with pytest.raises(ValueError, match=f"two schemes: .*'{names[-1]}' must be O"):

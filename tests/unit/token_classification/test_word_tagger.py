@@ -112,7 +112,7 @@ def test_plain_labels_have_no_entities(model, tokenizer):
 def test_words_without_labels_are_context_and_the_reading_is_stored(directory, tmp_path):
     classifier = TokenClassifier.load(directory)
     words = [["the", "cat", "sat", "on"], ["a", "mat"], ["mat"]]
-    labels = [["O", None, "O", "B-place"], ["-", "B-place"], [-100]]
+    labels = [["O", None, "O", "B-place"], np.array([None, "B-place"], object), [-100]]
     settings = {"word_unit": "character", "label_scheme": "plain", "train_step": 1}
     assert classifier.fit(words, labels, batch_size=2, verbose=False, **settings)["loss"] > 0
     scores = classifier.evaluate(words, labels)
@@ -126,6 +126,8 @@ def test_words_without_labels_are_context_and_the_reading_is_stored(directory, t
     again = TokenClassifier.load(tmp_path / "saved")
     assert [word.text for word in again("a cat").words] == ["a", "c", "a", "t"]
     assert (again.scheme, again("a cat").entities) == ("plain", [])
+    with pytest.raises(ValueError, match="must contain a label"):
+        again.evaluate(words[:1], [[None] * 4])
     with pytest.raises(ValueError, match="cannot find the words of ICU"):
         again.fit(words, labels, word_unit="icu", export_text_model=True, export_dir=tmp_path)
 
