@@ -44,6 +44,7 @@ from albert_tf.token_classification.labels import (
     recognize_scheme,
     scheme_of,
     score_names,
+    split_label,
 )
 from albert_tf.token_classification.settings import TokenClassificationSettings
 from albert_tf.token_classification.task import TokenClassificationTask
@@ -174,8 +175,12 @@ class TokenClassificationJob(Job[TokenClassificationSettings]):
         message = "%s: %d sentences (%s), scheme %s (`label_scheme` sets another)"
         logging.info(message, path, len(sentences), split, scheme)
         if num_unlabelled := counts.pop(NO_LABEL, 0):
-            message = "%s: %d words have no label (null, -100 or -) and are only context"
-            logging.warning(message, path, num_unlabelled)
+            message = f"{path}: {num_unlabelled} words have no label (null, -100 or -)"
+            if scheme != PLAIN and OUTSIDE not in counts and any(split_label(n)[1] for n in counts):
+                raise UserError(
+                    f"{message}, but no word has the label O. Use O outside of entities."
+                )
+            logging.warning("%s and are only context", message)
         log_counts(path, split, "word", counts.total(), dict(counts.most_common()))
         return counts, scheme
 
