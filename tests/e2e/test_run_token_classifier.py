@@ -81,7 +81,7 @@ def test_words_outside_of_entities_need_a_label(tmp_path, golden):
     path = tmp_path / "train.conll"
     path.write_text("Ada B-PER\nLovelace I-PER\nwas -\n\n" * 4)
     flags = run.flags(do_train=True, dry_run=True, train_file=str(path))
-    with pytest.raises(ValueError, match="4 words have no label .* Use O outside"):
+    with pytest.raises(ValueError, match=r"4 words have no label .* Use O outside"):
         run_token_classification(TokenClassificationSettings(**flags))
     path.write_text(path.read_text() + "was O\n")
     assert run_token_classification(TokenClassificationSettings(**flags)).history == []
