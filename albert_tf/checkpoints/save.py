@@ -15,6 +15,7 @@ from albert_tf.checkpoints.stored_heads import head_of
 from albert_tf.checkpoints.stored_model import StoredModel
 from albert_tf.checkpoints.stored_task import StoredTask
 from albert_tf.data.arguments import as_path, check_choice, check_whole_number
+from albert_tf.data.errors import UserError
 from albert_tf.data.files import existing_path, random_name, real_name
 from albert_tf.data.sequences import check_room
 from albert_tf.modeling.base import ConfiguredModel
@@ -83,6 +84,8 @@ def save(
     task = _task_to_store(model, max_seq_length, pairs)
     writer = writer_of(format)
     is_replaced = overwrite and os.path.isdir(existing_path(directory))
+    if is_replaced and real_name(directory) == os.getcwd():
+        raise UserError("`overwrite` cannot replace the current directory. Change to another one.")
     new = random_name(real_name(directory)) if is_replaced else directory
     check_target(new, advice=", or pass overwrite=True")
     lower_case = bool(config.extra.get(LOWER_CASE_KEY, True))

@@ -35,7 +35,8 @@ class LiteRTSettings(ModelParts):
         Number of sequences per batch; 0 for any number.""")
     texts: str | None = setting(None, "Export")("""
         File with a text, or a pair separated by a tab, per line, on which the file is compared with
-        the model. Default: 64 English texts for quantized files, and random ids for float32.""")
+        the model; at most 1,000 are used. Default: 64 English texts for quantized files, and random
+        ids for float32.""")
     output_file: str = setting("model.tflite", "Output")("File to write.")
     dry_run: bool = dry_run_setting()
 

@@ -31,7 +31,8 @@ class OnnxSettings(ModelParts):
         Export the encoder without its heads.""")
     texts: str | None = setting(None, "Export")("""
         File with a text, or a pair separated by a tab, per line, on which the file is compared with
-        the model. Default: 64 English texts for quantized files, and random ids for float32.""")
+        the model; at most 1,000 are used. Default: 64 English texts for quantized files, and random
+        ids for float32.""")
     layout: str = setting("file", "Output", choices=("file", "transformers.js"))("""
         Files to write. file: a single file. transformers.js: a directory for browsers and Node.js,
         with files in float32 and int8, the configuration and the tokenizer.""")

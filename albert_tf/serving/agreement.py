@@ -75,9 +75,11 @@ def compare(
     pairs: dict[str, list[tuple[np.ndarray, ...]]] = {}
     for batch, outputs in zip(batches, found, strict=True):
         is_real = batch["input_mask"] == 1
-        for name, expected in compute({k: tf.constant(v) for k, v in batch.items()}).items():
-            values, wanted = outputs[name], expected.numpy()
-            is_equal = _labels(name, values, is_real) == _labels(name, wanted, is_real)
+        given = compute({name: tf.constant(value) for name, value in batch.items()})
+        expected = {name: value.numpy() for name, value in given.items()}
+        for name, wanted in expected.items():
+            values, sides = outputs[name], (outputs, expected)
+            is_equal = np.equal(*(_labels(name, side, is_real) for side in sides)).all(-1)
             if values.shape[: is_real.ndim] == is_real.shape:
                 values, wanted = values[is_real], wanted[is_real]
             is_masked = np.maximum(values, wanted) < MASKED_LOGIT / 2
@@ -113,12 +115,18 @@ def compare(
     return agreements
 
 
-def _labels(name: str, values: np.ndarray, is_real: np.ndarray) -> np.ndarray:
-    """Returns the most probable classes or positions; empty for outputs without labels."""
+def _labels(name: str, outputs: Arrays, is_real: np.ndarray) -> np.ndarray:
+    """Returns the most probable classes or positions, or the classes of several, in rows.
+
+    Outputs without labels have no rows.
+    """
+    values, several = outputs[name], outputs.get("predictions")
     is_score = name.endswith(("logits", "log_prob", "probabilities"))
     if not is_score or values.ndim < 2 or values.shape[-1] == 1:
-        return np.zeros(0)
+        return np.zeros((0, 1))
+    if several is not None and several.shape == values.shape:
+        return several
     if name.startswith(("start", "end")):
         values = np.where(is_real, values, -np.inf)
     labels = values.argmax(-1)
-    return labels[is_real] if labels.shape == is_real.shape else labels.ravel()
+    return (labels[is_real] if labels.shape == is_real.shape else labels.ravel())[:, None]

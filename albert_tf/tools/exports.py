@@ -2,7 +2,7 @@
 
 import os
 from dataclasses import replace
-from itertools import product
+from itertools import islice, product
 from typing import Any
 
 from albert_tf.checkpoints.loading import build, build_kind, open_with_tokenizer
@@ -23,6 +23,7 @@ from albert_tf.tools.inspect import describe
 
 _JOBS: tuple[type[Job], ...] = (ClassifierJob, TokenClassificationJob, SquadJob, MultipleChoiceJob)
 _LITERT_LENGTH = 128
+_MOST_TEXTS = 1000  # for comparisons
 # Parts of built-in texts.
 _PARTS = (
     ("The film", "Our old teacher", "This phone", "Her new law"),
@@ -87,8 +88,9 @@ def export_litert(
         max_seq_length: number of tokens of a sequence, including padding; 0 for any number. If
             `None`, the length used in training, otherwise 128 or the largest that is possible.
         batch_size: number of sequences per batch; 0 for any number.
-        texts: file with a text, or a pair separated by a tab, per line, for the comparison. If
-            `None`, built-in English texts for quantized files, and random ids for float32.
+        texts: file with a text, or a pair separated by a tab, per line, for the comparison; the
+            first 1,000 are used. If `None`, built-in English texts for quantized files, and random
+            ids for float32.
         dry_run: whether to check only that the model can be exported.
         **parts: files that replace parts of the model: `albert_config_file`, `spm_model_file`,
             `vocab_file`, `do_lower_case`, `keep_accents`.
@@ -187,7 +189,8 @@ def _texts(
     texts = [" ".join(parts) for parts in product(*_PARTS)]
     if path is not None:
         groups = parse_lines(as_path("texts", path, "path of a file"), lambda line, _: line)
-        texts = [line for group in groups for line in group if line]
+        lines = (line for group in groups for line in group if line)
+        texts = [*islice(lines, _MOST_TEXTS)]
     elif is_pair:
         texts = [f"{a}\t{b}" for a, b in zip(texts, texts[::-1], strict=True)]
     if {text.count("\t") for text in texts} not in ({0}, {1}):

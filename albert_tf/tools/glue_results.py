@@ -15,6 +15,7 @@ from typing import Any
 from absl import logging
 
 from albert_tf.checkpoints.formats.choose import open_model
+from albert_tf.checkpoints.formats.original import BEST_FILE
 from albert_tf.config import PRESETS
 from albert_tf.data.errors import UserError, without_secrets
 from albert_tf.data.files import file_exists, folder_names, read_file, write_file
@@ -22,7 +23,7 @@ from albert_tf.data.pictures import png
 from albert_tf.finetuning.recipes import VERSIONS, recipe_for, released_name
 from albert_tf.glue import GLUE_TASKS
 from albert_tf.tools.commands import read_evaluations, write_table
-from albert_tf.training.run_records import BEST_FILE, BestTrial
+from albert_tf.training.run_records import BestTrial
 
 # Scores by task, seed and metric. Unfinished runs have no scores.
 Runs = Mapping[str, Mapping[int, Mapping[str, float]]]

@@ -15,6 +15,7 @@ from absl import logging
 from albert_tf.checkpoints.errors import LoadError
 from albert_tf.checkpoints.facts import Meeting, changed_settings
 from albert_tf.checkpoints.formats.choose import open_weights
+from albert_tf.checkpoints.formats.original import BEST_FILE
 from albert_tf.checkpoints.loading import load_weights
 from albert_tf.checkpoints.model_directory import (
     RUN_CONFIG_FILE,
@@ -31,7 +32,6 @@ from albert_tf.training.objective import EvaluatedObjective, Features
 from albert_tf.training.run_log import result_lines
 from albert_tf.training.run_records import (
     AFTER_STEP,
-    BEST_FILE,
     EVALUATION_KEY,
     LOSSES,
     LOWER_IS_BETTER,

@@ -27,7 +27,6 @@ AFTER_STEP = "after_step"  # in the evaluation; only later evaluations used the 
 LOSSES = ("eval_loss", "loss")  # most exact first
 LOWER_IS_BETTER = frozenset({*LOSSES, "MSE", "RMSE"})
 Record = dict[str, Any]  # step, phase, time and the metrics
-BEST_FILE = "best_trial.txt"
 NUMBER = r"[-+]?(?:[0-9]+\.?[0-9]*(?:e[-+]?[0-9]+)?|inf|nan)"  # in the format of Python
 STEP = r"-?[0-9]{1,18}"
 _CONTENT = re.compile(rf"({STEP}):({STEP}):({NUMBER})(?::(\w+))?\s*")

@@ -29,6 +29,7 @@ from albert_tf.checkpoints.formats.original import (
     BEST,
     CHECKPOINT,
     DATA_SUFFIX,
+    best_prefix,
     name_newest,
     named_checkpoint,
     new_checkpoint,
@@ -39,7 +40,6 @@ from albert_tf.checkpoints.stored_model import GLOBAL_STEP, READ_ERRORS
 from albert_tf.data.errors import UserError
 from albert_tf.data.files import (
     advice_on,
-    existing_path,
     folder_names,
     open_binary,
     reason_of,
@@ -90,7 +90,7 @@ class TrainingDirectory:
 
     def best(self) -> str | None:
         """Returns the prefix of the best checkpoint, or `None`."""
-        prefix = existing_path(os.path.join(self.path, BEST), ".index")
+        prefix = best_prefix(self.path)
         return prefix if tf.io.gfile.exists(prefix + ".index") else None
 
     def _prefix(self, step: int) -> str:

@@ -38,6 +38,7 @@ from albert_tf.checkpoints.stored_model import (
 from albert_tf.checkpoints.stored_task import StoredTask
 from albert_tf.data.files import (
     existing_path,
+    file_exists,
     finish,
     folder_names,
     is_pattern_to_tensorflow,
@@ -50,10 +51,21 @@ from albert_tf.tokenization.sentence_piece import SentencePieceTokenizer, piece_
 
 CHECKPOINT = "model.ckpt"  # step checkpoints are called model.ckpt-<step>
 BEST = "model.ckpt-best"  # name of the checkpoint with the best scores
+BEST_FILE = "best_trial.txt"  # written after each evaluation
 
 DATA_SUFFIX = ".data-00000-of-00001"
 
 _HUB_SCOPE = "module/"  # scope of the encoder if the original trains a TF-Hub module
+
+
+def best_prefix(directory: str) -> str:
+    """Returns the prefix of the best checkpoint, also if a process was killed while it replaced it.
+
+    Without `best_trial.txt`, the former checkpoint belongs to a run whose files were deleted.
+    """
+    prefix = os.path.join(directory, BEST)
+    is_of_run = file_exists(os.path.join(directory, BEST_FILE))
+    return existing_path(prefix, ".index") if is_of_run else prefix
 
 
 def find_checkpoint(path: str) -> str:
@@ -62,7 +74,9 @@ def find_checkpoint(path: str) -> str:
     In a directory this is `model.ckpt-best`, otherwise the newest checkpoint according to the file
     `checkpoint`, otherwise the only checkpoint. Raises `LoadError` if there is no such checkpoint.
     """
-    prefix = existing_path(re.sub(r"\.(index|meta|data-\d+-of-\d+)$", "", path), ".index")
+    prefix = re.sub(r"\.(index|meta|data-\d+-of-\d+)$", "", path)
+    if os.path.basename(prefix) == BEST:
+        prefix = best_prefix(os.path.dirname(prefix))
     if tf.io.gfile.exists(prefix + ".index"):
         return prefix
     if not tf.io.gfile.isdir(path):
@@ -70,8 +84,7 @@ def find_checkpoint(path: str) -> str:
             f"There is no checkpoint {path!r}: no file {prefix + '.index'!r}. "
             f"{next_step(path) if tf.io.gfile.exists(path) else suggestion(path)}"
         )
-    for name in (BEST, named_checkpoint(path)):
-        there = existing_path(os.path.join(path, name or BEST), ".index")
+    for there in (best_prefix(path), os.path.join(path, named_checkpoint(path) or BEST)):
         if tf.io.gfile.exists(f"{there}.index"):
             return there
     found = prefixes_in(path)

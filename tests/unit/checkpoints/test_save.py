@@ -112,6 +112,15 @@ def test_model_of_a_killed_replacement_is_found(tmp_path, caplog):
         albert_tf.save(model, directory)
 
 
+def test_the_current_directory_is_not_replaced(tmp_path, monkeypatch):
+    albert_tf.save(make("encoder"), tmp_path / "model")
+    monkeypatch.chdir(tmp_path / "model")
+    for path in (".", "../model"):
+        with pytest.raises(ValueError, match="current directory"):
+            albert_tf.save(make("encoder"), path, overwrite=True)
+    assert os.listdir(".")
+
+
 def test_directory_behind_a_link_is_replaced(tmp_path):
     link = tmp_path / "link"
     link.symlink_to("model")

@@ -145,6 +145,16 @@ def test_different_labels_are_reported(name, values, wanted, equal, caplog):
     assert ("agreement" in caplog.text) == (result.cosine < 0.98)
 
 
+def test_texts_of_several_labels_are_equal_if_all_labels_are(caplog):
+    batch = {"input_mask": np.ones([4, 3], np.int32)}
+    found = {"probabilities": np.float32([[0.9, 0.6]] * 4), "predictions": np.int32([[1, 1]] * 4)}
+    source = {name: tf.constant(values) for name, values in found.items()}
+    found["predictions"] = np.int32([[1, 1], [1, 0], [1, 1], [1, 1]])
+    result = agreement.compare([found], lambda _: source, [batch], "ONNX", None)
+    assert result["probabilities"].equal == 0.75
+    assert "75.0% agreement" in caplog.text
+
+
 @pytest.mark.parametrize("name", ["original", "huggingface"])
 def test_save_in_a_format_and_overwrite(tmp_path, saved, name):
     model = albert_tf.load(saved)

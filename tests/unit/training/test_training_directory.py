@@ -152,11 +152,13 @@ class TestSaving:
         for suffix in (".index", DATA_SUFFIX):
             prefix = f"{directory.path}/model.ckpt-best"
             os.rename(prefix + suffix, f"{directory.path}/.model.ckpt-best.replaced{suffix}")
+        assert directory.best() is None  # without best_trial.txt, it is of a deleted run
+        (pathlib.Path(directory.path) / "best_trial.txt").write_text("4:4:0.5")
         for found in (directory.best(), find_checkpoint(directory.path)):
             assert tf.train.load_checkpoint(found).get_tensor("global_step") == 4
         directory.save_best(9, state.model)
         assert tf.train.load_checkpoint(directory.best()).get_tensor("global_step") == 9
-        assert len(os.listdir(directory.path)) == 2
+        assert len(os.listdir(directory.path)) == 3
 
 
 class _Killed(BaseException):
