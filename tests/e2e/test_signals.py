@@ -57,6 +57,7 @@ def test_a_signal_before_the_first_step(tmp_path):
     assert run.files_of("*") == [
         ".training.lock",
         "albert_config.json",
+        "log.txt",
         "run_config.json",
         "vocab.txt",
     ]
