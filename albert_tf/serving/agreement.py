@@ -38,22 +38,25 @@ def sample_batches(
 ) -> list[Arrays]:
     """Returns batches of texts or pairs, which contain a tab; of random ids if there are none.
 
-    The first text also fills the last batch.
+    The first text also fills the last batch. Batches of random ids have more and more padding.
     """
     rows, most = batch_size or _ROWS, length or model.config.max_position_embeddings
     if not texts:
-        return [_random_batch(model.config, (rows, length or min(n, most))) for n in _LENGTHS]
+        shares = np.linspace(1, 0, len(_LENGTHS) * rows, endpoint=False).reshape(-1, rows, 1)
+        columns = [length or min(longest, most) for longest in _LENGTHS]
+        return [_random_batch(model.config, *sizes) for sizes in zip(columns, shares, strict=True)]
     parts = [text.split("\t") for text in texts + texts[:1] * rows]
     padding = "max_length" if length else "longest"
     groups = (zip(*parts[i : i + rows], strict=True) for i in range(0, len(texts), rows))
     return [model.tokenizer(*group, max_length=most, padding=padding) for group in groups]
 
 
-def _random_batch(config: AlbertConfig, shape: tuple[int, int]) -> Arrays:
-    random = np.random.default_rng(shape[1])
-    mask = np.arange(shape[1]) < np.linspace(shape[1], 1, shape[0])[:, None]
-    sizes = (config.vocab_size, 1, config.type_vocab_size)
-    ids, _, segments = (random.integers(0, size, shape) * mask for size in sizes)
+def _random_batch(config: AlbertConfig, columns: int, shares: np.ndarray) -> Arrays:
+    """Returns random ids, of which `shares`, [B, 1], are real tokens, at least one per row."""
+    random = np.random.default_rng(columns)
+    mask = np.arange(columns) < np.maximum(np.round(shares * columns), 1)
+    sizes = (config.vocab_size, config.type_vocab_size)
+    ids, segments = (random.integers(0, size, mask.shape) * mask for size in sizes)
     batch = zip(INPUTS, (ids, mask, segments), strict=True)
     return {name: values.astype(np.int32) for name, values in batch}
 

@@ -194,7 +194,7 @@ def _texts(
     elif is_pair:
         texts = [f"{a}\t{b}" for a, b in zip(texts, texts[::-1], strict=True)]
     if {text.count("\t") for text in texts} not in ({0}, {1}):
-        raise UserError(f"Every line of `texts` must be a text, or a pair with a tab: {path}")
+        raise UserError(f"`texts` must have lines of texts, or of pairs with a tab: {path}")
     return tuple(texts)
 
 

@@ -112,6 +112,21 @@ def test_quantized_files_are_compared_on_texts(tmp_path, saved, export, writer, 
             export(saved, tmp_path / "model", quantization="int8", texts=texts, dry_run=True)
 
 
+@pytest.mark.parametrize(("rows", "length"), [(1, None), (1, 16), (3, None), (None, 16)])
+def test_random_samples_have_more_and_more_padding(saved, rows, length):
+    batches = agreement.sample_batches(albert_tf.load(saved), (), rows, length)
+    masks = [row for batch in batches for row in batch["input_mask"]]
+    shares = [mask.mean() for mask in masks]
+    assert len(masks) == 3 * (rows or 4)
+    assert shares[0] == 1 > shares[-1] > 0
+    assert shares == sorted(shares, reverse=True)
+    for batch in batches:
+        is_padding = batch["input_mask"] == 0
+        assert not batch["input_ids"][is_padding].any()
+        assert not batch["segment_ids"][is_padding].any()
+        assert batch["segment_ids"].any()
+
+
 @pytest.mark.parametrize("length", [None, 16])
 def test_samples_contain_all_texts(saved, length):
     model = albert_tf.load(saved)
