@@ -47,9 +47,9 @@ def write_error(path: str, error: BaseException, num_replaced: int = 0) -> Write
     """Returns the error for a file or directory, after `num_replaced` files of the same output."""
     others = f"Files already replaced: {num_replaced}" if num_replaced else ""
     others = others or "Existing files are unchanged"
-    if _SCRATCH.search(path):
-        others = "The environment variable TMPDIR sets the directory for temporary files"
-    return WriteError(f"{path} cannot be written: {reason_of(error)}. {others}.")
+    advice = " The environment variable TMPDIR sets the directory for temporary files."
+    advice *= bool(_SCRATCH.search(path))
+    return WriteError(f"{path} cannot be written: {reason_of(error)}. {others}.{advice}")
 
 
 def reason_of(error: BaseException) -> str:
