@@ -87,6 +87,28 @@ def test_words_outside_of_entities_need_a_label(tmp_path, golden):
     assert run_token_classification(TokenClassificationSettings(**flags)).history == []
 
 
+def test_the_unit_of_words_is_used_and_stored(tmp_path, golden):
+    run = TokenRun(tmp_path, golden)
+    path = tmp_path / "train.jsonl"
+    rows = [
+        '{"text": "the cats", "entities": [[4, 7, "animal"]]}',
+        '{"text": "a mat", "label": []}',
+    ]
+    path.write_text("\n".join(rows) + "\n")
+    flags = run.flags(do_train=True, train_file=str(path), train_step=1, train_batch_size=2)
+    flags = {name: value for name, value in flags.items() if name not in ("dev_file", "test_file")}
+    with pytest.raises(ValueError, match="`word_unit` is 'character'"):
+        run_token_classification(TokenClassificationSettings(**flags))
+    run_token_classification(TokenClassificationSettings(**flags, word_unit="character"))
+    output = str(tmp_path / "predicted.jsonl")
+    again = {"output_dir": flags["output_dir"], "predict_file": str(path)}
+    run_token_classification(TokenClassificationSettings(**again, predict_output_file=output))
+    expected = TokenClassifier.load(flags["output_dir"])("the cats")
+    assert [word.text for word in expected.words] == list("thecats")
+    first = json.loads(Path(output).read_text().splitlines()[0])["predicted_entities"]
+    assert [(e["start"], e["end"]) for e in first] == [(e.start, e.end) for e in expected.entities]
+
+
 def test_numbers_instead_of_words_are_logged(tmp_path, golden, caplog):
     run = TokenRun(tmp_path, golden)
     path = tmp_path / "numbered.conll"

@@ -120,8 +120,16 @@ def test_words_without_labels_are_context_and_the_reading_is_stored(directory, t
     places = [(0, 0), (0, 2), (0, 3), (1, 1)]
     right = [found[i].words[j].label == labels[i][j] for i, j in places]
     assert scores["eval_accuracy"] == pytest.approx(np.mean(right))
-    rest = classifier.evaluate(words[:1], [["O", "O", "O", "B-place"]])
-    assert rest["eval_loss"] != scores["eval_loss"]
+    names = [[word.label for word in one.words] for one in found]
+    missing = [found[i].words[j].probability for i, j in ((0, 1), (1, 0), (2, 0))]
+    filled = [
+        [labels[i][j] if (i, j) in places else name for j, name in enumerate(row)]
+        for i, row in enumerate(names)
+    ]
+    whole = classifier.evaluate(words, filled)
+    assert whole["eval_accuracy"] == pytest.approx((sum(right) + 3) / 7)
+    total = 4 * scores["eval_loss"] - np.log(missing).sum()
+    assert whole["eval_loss"] == pytest.approx(total / 7, rel=1e-5)
     classifier.save(tmp_path / "saved")
     again = TokenClassifier.load(tmp_path / "saved")
     assert [word.text for word in again("a cat").words] == ["a", "c", "a", "t"]
