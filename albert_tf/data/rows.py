@@ -208,8 +208,9 @@ def _csv_lines(path: str, text: str) -> Iterator[tuple[int, Cells]]:
     limit = csv.field_size_limit(_LARGEST_CELL)  # of all readers in this process
     try:
         separator, text = _separator(path, text)
-        # Without `strict`, an unclosed quotation mark would hide the following rows.
-        file = io.TextIOWrapper(io.BytesIO(text.encode()), "utf-8", newline="")  # half a StringIO
+        # Without `strict`, an unclosed quotation mark would hide the following rows. UTF-8 needs
+        # half the memory of a StringIO.
+        file = io.TextIOWrapper(io.BytesIO(text.encode()), "utf-8", newline="")
         reader = csv.reader(file, delimiter=separator, strict=True, skipinitialspace=True)
         for cells in reader:
             rows.append((line, cells))

@@ -133,7 +133,9 @@ def import_tensorflow(execute: Callable[[ModuleType], None], module: ModuleType)
     # On ARM, where nothing was measured, TensorFlow decides.
     if platform.machine() == "x86_64":
         os.environ.setdefault(_ONEDNN, "1")
-    if os.path.expanduser("~") == "~":  # without a home directory, Keras creates one of this name
+    # Without a home directory, Keras would create a directory "~". If the home directory is not
+    # writable, Keras itself uses /tmp.
+    if os.path.expanduser("~") == "~":
         os.environ.setdefault("KERAS_HOME", "/tmp/.keras")
     if logging.level_debug() or sys.stderr is None:  # it was closed before Python started
         execute(module)

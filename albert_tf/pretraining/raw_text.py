@@ -69,7 +69,8 @@ def read_parts(path: str, update: Callable[[int], Any]) -> Iterator[Part]:
             while len(data) > least:
                 kind = kind or _detect_format(data, path)
                 end, is_cut = _find_end(data, kind)
-                least = PART_BYTES if end else len(data) + _BYTES_AT_ONCE * 64  # not every block
+                # A line without an end is not searched again after every block.
+                least = PART_BYTES if end else len(data) + _BYTES_AT_ONCE * 64
                 if not end:
                     break
                 yield Part(path, line, kind, bytes(data[:end]), is_cut)

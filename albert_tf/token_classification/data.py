@@ -282,12 +282,12 @@ def _column_parts(rows: Rows, reading: Reading, known: Collection[str] = ()) -> 
         line = text.removesuffix("\r")
         cells = _cells(line, tab)
         kind = _classify(line, cells, width, is_start=not words, has_ranges=has_ranges)
-        if kind == _ROW and label is not None and not words:
-            is_comment, name = _is_comment(cells), _cell_label(cells[label])
+        is_doubtful = kind == _ROW and not words and (is_first or _is_comment(cells))
+        if is_doubtful and label is not None:
+            name = _cell_label(cells[label])
             is_new = known and name not in known and split_label(name)[0] not in _PREFIXES
-            is_named = _HEADER_NAMES.issuperset({cells[token].lower(), name.lower()})
-            if (is_new and (is_first or is_comment)) or (is_named and is_first):
-                kind = _BLANK if is_comment else _HEADER
+            if is_new or _HEADER_NAMES.issuperset({cells[token].lower(), name.lower()}):
+                kind = _BLANK if _is_comment(cells) else _HEADER
                 rows.report.add(_HEADER, number)
         is_first &= kind not in (_ROW, _HEADER)
         if kind == _ROW and (label is None or not reads_labels or cells[label].strip(_BLANKS)):
